@@ -1,21 +1,21 @@
-//! Places in a session's stream (E3).
+//! Cursors: positions in a session's stream (E3).
 
 use crate::ids::Seq;
 use serde::{Serialize, Serializer};
 use std::{fmt, str::FromStr};
 
-/// A place in a session's stream: after event `seq`, and `offset` bytes of text into the message
-/// that is open there. Written `7`, or `7.300`.
+/// A position in a session's stream: after event `seq`, and `offset` bytes into the text of the
+/// message that is open at that event. Written as `7` or `7.300`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cursor {
-    /// The last event that was seen; 0 for none.
+    /// Number of the last received event; 0 before the first.
     pub seq: Seq,
-    /// UTF-8 bytes of the open message's text that were seen; always between characters.
+    /// Received bytes of the open message's text (UTF-8); always on a character boundary.
     pub offset: u64,
 }
 
 impl Cursor {
-    /// The place right after event `seq`, before any text.
+    /// Returns the position after event `seq`, before any text.
     pub fn after_seq(seq: Seq) -> Self {
         Self { seq, offset: 0 }
     }
@@ -36,17 +36,17 @@ impl Serialize for Cursor {
     }
 }
 
-/// The text is no cursor.
+/// The text is not a valid cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a cursor is an event's number, or `number.offset`, such as 7 or 7.300")]
+#[error("a cursor is an event number `seq`, or `seq.offset`, such as 7 or 7.300")]
 pub struct InvalidCursor;
 
 impl FromStr for Cursor {
     type Err = InvalidCursor;
     fn from_str(text: &str) -> Result<Self, InvalidCursor> {
         let number = |digits: &str| {
-            let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-            if plain {
+            let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+            if is_number {
                 digits.parse::<u64>().map_err(|_| InvalidCursor)
             } else {
                 Err(InvalidCursor)
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn e3_cursors_read_back_and_nonsense_does_not() {
+    fn e3_cursor_round_trips_and_invalid_text_is_rejected() {
         for text in ["0", "7", "7.300", "18446744073709551615"] {
             assert_eq!(text.parse::<Cursor>().unwrap().to_string(), text);
         }

@@ -1,24 +1,24 @@
-//! Durations as people write them in configuration: `"200ms"`, `"30s"`, `"5m"`, `"2h"`, `"1d"`.
+//! Durations in configuration: `"200ms"`, `"30s"`, `"5m"`, `"2h"`, `"1d"`.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::{fmt, str::FromStr, time::Duration};
 
-/// Units, longest first.
+/// Units and their length in milliseconds, longest first.
 const UNITS: [(&str, u64); 5] =
     [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
-/// The longest duration that may be written: a hundred years.
+/// Longest valid duration: a hundred years.
 const MILLISECONDS_MAX: u64 = 36_525 * 86_400_000;
 
 /// A duration in configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConfigDuration(pub Duration);
 
-/// A duration that may also be `"none"`: no limit.
+/// A duration in configuration that may also be `"none"`, which means no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DurationLimit(pub Option<Duration>);
 
-/// What is no duration.
+/// The text is not a valid duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a duration; write a whole number and ms, s, m, h or d, such as \"30s\"")]
 pub struct InvalidDuration(String);
@@ -26,15 +26,15 @@ pub struct InvalidDuration(String);
 impl FromStr for ConfigDuration {
     type Err = InvalidDuration;
     fn from_str(text: &str) -> Result<Self, InvalidDuration> {
-        let refused = || InvalidDuration(crate::text::truncate(text, 64).to_owned());
+        let invalid = || InvalidDuration(crate::text::truncate(text, 64).to_owned());
         let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
         let (number, unit) = text.split_at(digits);
-        let (_, factor) = UNITS.into_iter().find(|(name, _)| *name == unit).ok_or_else(refused)?;
+        let (_, factor) = UNITS.into_iter().find(|(name, _)| *name == unit).ok_or_else(invalid)?;
         let milliseconds = number.parse().ok().and_then(|number: u64| number.checked_mul(factor));
         milliseconds
             .filter(|milliseconds| *milliseconds <= MILLISECONDS_MAX)
             .map(|milliseconds| Self(Duration::from_millis(milliseconds)))
-            .ok_or_else(refused)
+            .ok_or_else(invalid)
     }
 }
 
@@ -68,7 +68,7 @@ impl fmt::Display for DurationLimit {
     }
 }
 
-macro_rules! as_text {
+macro_rules! impl_serde_as_text {
     ($($name:ident),+) => {$(
         impl Serialize for $name {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -85,14 +85,14 @@ macro_rules! as_text {
     )+};
 }
 
-as_text!(ConfigDuration, DurationLimit);
+impl_serde_as_text!(ConfigDuration, DurationLimit);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_read_and_written_back() {
+    fn duration_round_trips() {
         let cases =
             [("0ms", 0), ("200ms", 200), ("30s", 30_000), ("5m", 300_000), ("2h", 7_200_000)];
         for (text, milliseconds) in cases {
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_duration_is_refused() {
+    fn invalid_duration_is_rejected() {
         let wrong = ["", "30", "s", "-1s", "1.5s", "30 s", "30S", "none ", "99999999999999999999s"];
         for text in wrong.into_iter().chain(["999999999d"]) {
             assert!(text.parse::<DurationLimit>().is_err(), "{text}");

@@ -1,4 +1,4 @@
-//! JSON values as data: one canonical text for each, and its digest.
+//! The canonical text of JSON values, their digest, and the limit of their nesting.
 
 use crate::limits::VALUE_LEVELS_MAX;
 use serde::{Deserialize, Serialize};
@@ -7,23 +7,23 @@ use sha2::{Digest as _, Sha256};
 use std::fmt;
 use utoipa::ToSchema;
 
-/// A SHA-256 digest, written as 64 hexadecimal digits.
+/// A SHA-256 digest, serialised as 64 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, ToSchema)]
 #[schema(value_type = String, pattern = "^[0-9a-f]{64}$")]
 pub struct Digest([u8; 32]);
 
 impl Digest {
-    /// The digest of a value's canonical text ([`canonical`]).
+    /// Returns the digest of the canonical text of `value` ([`to_canonical_json`]).
     pub fn hash_json(value: &Value) -> Self {
         Self::hash_bytes(to_canonical_json(value).as_bytes())
     }
 
-    /// The digest of raw bytes.
+    /// Returns the digest of raw bytes.
     pub fn hash_bytes(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
 
-    /// Its bytes.
+    /// Returns the digest's bytes.
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
@@ -40,8 +40,8 @@ impl fmt::Display for Digest {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let digits = self.0.iter().flat_map(|byte| [byte >> 4, byte & 0xf]);
         let mut text = [0; 64];
-        for (place, digit) in text.iter_mut().zip(digits) {
-            *place = DIGITS[usize::from(digit)];
+        for (byte, digit) in text.iter_mut().zip(digits) {
+            *byte = DIGITS[usize::from(digit)];
         }
         f.write_str(str::from_utf8(&text).unwrap_or_default())
     }
@@ -75,10 +75,10 @@ impl<'de> Deserialize<'de> for Digest {
     }
 }
 
-/// The value as text with object keys sorted by their bytes and no white space.
+/// Formats `value` with object keys sorted by their bytes and without white space.
 ///
-/// Two values are the same arguments exactly when their canonical texts are the same. Numbers are
-/// written as `serde_json` writes them, so `1` and `1.0` differ.
+/// Two values are the same arguments exactly if their canonical texts are equal. Numbers are
+/// formatted as by `serde_json`, so `1` and `1.0` differ.
 pub fn to_canonical_json(value: &Value) -> String {
     let mut text = String::new();
     write_canonical(value, &mut text);
@@ -117,7 +117,7 @@ fn write_canonical(value: &Value, out: &mut String) {
     }
 }
 
-/// Whether `value` is nested deeper than `levels_max` levels; a scalar has none.
+/// True if `value` is nested deeper than `levels_max` levels. A scalar has no levels.
 pub fn is_deeper(value: &Value, levels_max: u32) -> bool {
     let deeper = |member: &Value| is_deeper(member, levels_max - 1);
     match value {
@@ -127,8 +127,8 @@ pub fn is_deeper(value: &Value, levels_max: u32) -> bool {
     }
 }
 
-/// Whether a value from outside may come in; the error says why not. What is kept of it is nested
-/// deeper by what is told around it, and a log has room for so many levels.
+/// Validates the nesting of a value from outside; the error describes the problem. Events wrap the
+/// value in further levels, and the number of levels in the log is limited.
 pub fn validate_levels(value: &Value) -> Result<(), String> {
     if is_deeper(value, VALUE_LEVELS_MAX) {
         return Err(format!("nested deeper than {VALUE_LEVELS_MAX} levels"));
@@ -142,15 +142,15 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn key_order_does_not_change_the_digest() {
-        let one: Value = serde_json::from_str(r#"{"b":[1,{"y":2,"x":1}],"a":"é"}"#).unwrap();
-        let two: Value = serde_json::from_str(r#"{ "a":"é", "b":[1,{"x":1,"y":2}] }"#).unwrap();
-        assert_eq!(to_canonical_json(&one), r#"{"a":"é","b":[1,{"x":1,"y":2}]}"#);
-        assert_eq!(Digest::hash_json(&one), Digest::hash_json(&two));
+    fn key_order_does_not_change_digest() {
+        let first: Value = serde_json::from_str(r#"{"b":[1,{"y":2,"x":1}],"a":"é"}"#).unwrap();
+        let second: Value = serde_json::from_str(r#"{ "a":"é", "b":[1,{"x":1,"y":2}] }"#).unwrap();
+        assert_eq!(to_canonical_json(&first), r#"{"a":"é","b":[1,{"x":1,"y":2}]}"#);
+        assert_eq!(Digest::hash_json(&first), Digest::hash_json(&second));
     }
 
     #[test]
-    fn any_other_value_has_another_digest() {
+    fn different_values_have_different_digests() {
         assert_ne!(
             Digest::hash_json(&json!({"quantity": 1000})),
             Digest::hash_json(&json!({"quantity": 1000000}))
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_reads_back_and_nonsense_does_not() {
+    fn digest_round_trips_and_invalid_text_is_rejected() {
         let digest = Digest::hash_json(&json!(null));
         let text = serde_json::to_string(&digest).unwrap();
         assert_eq!(serde_json::from_str::<Digest>(&text).unwrap(), digest);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_is_counted_in_levels() {
+    fn nesting_is_counted_in_levels() {
         for (value, depth) in [(json!(1), 0), (json!({}), 1), (json!({"a": [1]}), 2)] {
             assert!(!is_deeper(&value, depth));
             assert!(depth == 0 || is_deeper(&value, depth - 1));

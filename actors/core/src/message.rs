@@ -1,5 +1,5 @@
-//! The conversation as the session keeps it: what a provider needs to be told, in no provider's
-//! words. [`crate::model`] turns it into wire requests.
+//! The conversation of a session, in a form that is independent of providers. [`crate::model`]
+//! encodes it as requests in a provider's wire format.
 
 use crate::{
     context::token_estimate,
@@ -14,48 +14,48 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Message {
-    /// What a person wrote.
+    /// A user message.
     User {
-        /// The client's id for it.
+        /// The client's id of the message.
         message_id: MessageId,
         /// The text, not empty.
         text: Arc<str>,
     },
-    /// What the model said; its calls follow the text.
+    /// A message of the model; its calls follow the text.
     Assistant(Arc<AssistantMessage>),
-    /// The results of the calls of the assistant message before it: one for each call, in its
-    /// order.
+    /// The results of the calls of the preceding assistant message: one per call, in the order of
+    /// the calls.
     ToolResults(Vec<CallResult>),
 }
 
-/// A complete message of the model, or as much of it as there was when it was stopped.
+/// A message of the model: complete, or the part that was received before it was stopped.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AssistantMessage {
-    /// The text; may be empty when there are calls.
+    /// The text; may be empty if there are calls.
     pub text: String,
-    /// Thinking blocks, which some providers demand back unchanged.
+    /// Thinking blocks. Some providers require them to be sent back unchanged.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reasoning: Vec<Reasoning>,
-    /// The tool calls it proposes, in its order.
+    /// The proposed tool calls, in the model's order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<ProposedCall>,
 }
 
-/// A thinking block. Kept and sent back as the provider requires; never judged, never executed.
+/// A thinking block. Stored and sent back as the provider requires; never evaluated or executed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Reasoning {
-    /// Readable thinking, with the provider's signature over it where there is one.
+    /// Readable thinking, with the provider's signature if there is one.
     Thinking {
         /// The text.
         text: String,
-        /// What proves to the provider that the text is its own.
+        /// Proof for the provider that it produced the text.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         signature: Option<String>,
     },
-    /// Thinking that the provider shows only encrypted.
+    /// Thinking that the provider returns only in encrypted form.
     Redacted {
-        /// The provider's opaque bytes, as its text.
+        /// The provider's opaque data, encoded as text.
         payload: String,
     },
 }
@@ -63,14 +63,14 @@ pub enum Reasoning {
 /// A tool call as the model proposes it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProposedCall {
-    /// Ours; fresh for each call.
+    /// Greenroom's id, unique for each call.
     pub call_id: CallId,
-    /// The provider's id, sent back with the result (`toolu_…`, `call_…`). May repeat or be empty
-    /// with lax providers.
+    /// The provider's id, sent back with the result (`toolu_…`, `call_…`). Some servers repeat it or
+    /// leave it empty.
     pub provider_id: String,
-    /// The name the model used. It may name nothing that exists.
+    /// The tool name that the model used. A tool of that name may not exist.
     pub tool: String,
-    /// What the model wants to pass.
+    /// The arguments that the model proposes.
     pub arguments: Arguments,
 }
 
@@ -78,19 +78,19 @@ pub struct ProposedCall {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Arguments {
-    /// A JSON value (usually an object; the schema decides).
+    /// A JSON value, usually an object; the tool's schema decides.
     Json(Value),
-    /// Not JSON: cut off or broken. Never guessed at.
+    /// Not JSON: truncated or malformed. Never completed by guessing.
     Malformed {
-        /// The text as it came, cut to 2 KiB.
+        /// The text as received, truncated to 2 KiB.
         raw: String,
-        /// What is wrong with it, for the model.
+        /// Description of the problem, for the model.
         error: String,
     },
 }
 
 impl Arguments {
-    /// The value, or an empty object for malformed ones: what providers accept back.
+    /// Returns the value, or an empty object if it is malformed: providers accept only JSON back.
     pub fn to_value(&self) -> Value {
         match self {
             Self::Json(value) => value.clone(),
@@ -99,23 +99,23 @@ impl Arguments {
     }
 }
 
-/// What the model reads as a call's result.
+/// The result of a call, as the model reads it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallResult {
-    /// The call it answers.
+    /// Id of the call.
     pub call_id: CallId,
     /// The provider's id of the call.
     pub provider_id: String,
-    /// The tool's name as the model used it.
+    /// The tool name that the model used.
     pub tool: String,
-    /// The text the model reads.
+    /// The text that the model reads.
     pub text: Arc<str>,
-    /// Whether it tells of a failure.
+    /// True if the call failed.
     pub is_error: bool,
 }
 
-/// A conversation, oldest first. Cloning it and adding to it cost the same however long it is, and
-/// so does looking at its end.
+/// A conversation, oldest message first. Cloning it, adding to it and reading its end take constant
+/// time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MessageHistory {
     messages: PersistentList<Message>,
@@ -123,50 +123,50 @@ pub struct MessageHistory {
 }
 
 impl MessageHistory {
-    /// Adds `message` as the newest.
+    /// Adds `message` as the newest message.
     pub fn push(&mut self, message: Message) {
         self.tokens += token_estimate::estimate_message_tokens(&message);
         self.messages.push(message);
     }
 
-    /// How many messages there are.
+    /// Returns the number of messages.
     pub fn len(&self) -> usize {
         self.messages.len()
     }
 
-    /// Whether there are none.
+    /// True if there are no messages.
     pub fn is_empty(&self) -> bool {
         self.messages.is_empty()
     }
 
-    /// The newest message.
+    /// Returns the newest message.
     pub fn last(&self) -> Option<&Message> {
         self.messages.newest_first().next()
     }
 
-    /// All messages, oldest first.
+    /// Returns all messages, oldest first.
     pub fn messages(&self) -> Vec<&Message> {
         self.messages.oldest_first()
     }
 
-    /// The messages but for the first `skipped`, newest first.
-    pub fn newest_first_from(&self, skipped: usize) -> impl Iterator<Item = &Message> {
-        self.messages.newest_first().take(self.len().saturating_sub(skipped))
+    /// Iterates over the messages without the first `skip_count`, newest first.
+    pub fn newest_first_from(&self, skip_count: usize) -> impl Iterator<Item = &Message> {
+        self.messages.newest_first().take(self.len().saturating_sub(skip_count))
     }
 
-    /// The same, oldest first.
-    pub fn messages_from(&self, skipped: usize) -> Vec<&Message> {
-        let mut messages: Vec<_> = self.newest_first_from(skipped).collect();
+    /// Returns the messages without the first `skip_count`, oldest first.
+    pub fn messages_from(&self, skip_count: usize) -> Vec<&Message> {
+        let mut messages: Vec<_> = self.newest_first_from(skip_count).collect();
         messages.reverse();
         messages
     }
 
-    /// The tokens of all messages, as estimated.
+    /// Returns the estimated tokens of all messages.
     pub fn estimated_tokens(&self) -> u64 {
         self.tokens
     }
 
-    /// The tokens of the first `count` messages.
+    /// Returns the estimated tokens of the first `count` messages.
     pub fn estimated_tokens_of_first(&self, count: usize) -> u64 {
         self.tokens
             - self

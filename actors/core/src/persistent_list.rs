@@ -1,11 +1,11 @@
-//! A list that only grows, and that costs the same to clone and to add to however long it is.
+//! An append-only list with constant-time clone and push.
 //!
-//! Sessions keep in it what grows with their history, so that a decision on a long session costs
-//! no more than one on a short one.
+//! Sessions keep state that grows with their history in such lists, so that a decision on a long
+//! session costs no more than a decision on a short one.
 
 use std::sync::Arc;
 
-/// Things in the order they came.
+/// Values in insertion order. Clones share their nodes.
 #[derive(Debug)]
 pub struct PersistentList<T> {
     newest: Option<Arc<Node<T>>>,
@@ -19,34 +19,34 @@ struct Node<T> {
 }
 
 impl<T> PersistentList<T> {
-    /// Adds `thing` as the newest.
-    pub fn push(&mut self, thing: T) {
+    /// Adds `value` as the newest.
+    pub fn push(&mut self, value: T) {
         let older = self.newest.take();
-        self.newest = Some(Arc::new(Node { value: thing, older }));
+        self.newest = Some(Arc::new(Node { value, older }));
         self.length += 1;
     }
 
-    /// How many there are.
+    /// Returns the number of values.
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Whether there are none.
+    /// True if the list has no values.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// All of them, newest first.
+    /// Iterates over all values, newest first.
     pub fn newest_first(&self) -> impl Iterator<Item = &T> {
-        std::iter::successors(self.newest.as_deref(), |link| link.older.as_deref())
-            .map(|link| &link.value)
+        std::iter::successors(self.newest.as_deref(), |node| node.older.as_deref())
+            .map(|node| &node.value)
     }
 
-    /// All of them, oldest first.
+    /// Returns all values, oldest first.
     pub fn oldest_first(&self) -> Vec<&T> {
-        let mut things: Vec<_> = self.newest_first().collect();
-        things.reverse();
-        things
+        let mut values: Vec<_> = self.newest_first().collect();
+        values.reverse();
+        values
     }
 }
 
@@ -69,12 +69,12 @@ impl<T: PartialEq> PartialEq for PersistentList<T> {
 }
 
 impl<T> Drop for Node<T> {
-    /// Frees a long chain in a loop: recursion would overflow the stack.
+    /// Frees the older nodes in a loop: recursion would overflow the stack.
     fn drop(&mut self) {
         let mut next = self.older.take();
-        while let Some(link) = next {
-            match Arc::try_unwrap(link) {
-                Ok(mut sole) => next = sole.older.take(),
+        while let Some(node) = next {
+            match Arc::try_unwrap(node) {
+                Ok(mut unshared) => next = unshared.older.take(),
                 Err(_shared) => break,
             }
         }
@@ -86,21 +86,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clone_does_not_see_what_is_added_later() {
-        let mut chain = PersistentList::default();
-        (0..3).for_each(|number| chain.push(number));
-        let before = chain.clone();
-        chain.push(3);
+    fn clone_does_not_contain_later_values() {
+        let mut list = PersistentList::default();
+        (0..3).for_each(|number| list.push(number));
+        let before = list.clone();
+        list.push(3);
         assert_eq!(before.oldest_first(), [&0, &1, &2]);
-        assert_eq!(chain.oldest_first(), [&0, &1, &2, &3]);
-        assert_ne!(before, chain);
-        assert_eq!((before.len(), chain.newest_first().next()), (3, Some(&3)));
+        assert_eq!(list.oldest_first(), [&0, &1, &2, &3]);
+        assert_ne!(before, list);
+        assert_eq!((before.len(), list.newest_first().next()), (3, Some(&3)));
     }
 
     #[test]
-    fn a_long_chain_is_freed_without_recursion() {
-        let mut chain = PersistentList::default();
-        (0..1_000_000).for_each(|number| chain.push(number));
-        drop(chain);
+    fn long_list_is_dropped_without_recursion() {
+        let mut list = PersistentList::default();
+        (0..1_000_000).for_each(|number| list.push(number));
+        drop(list);
     }
 }

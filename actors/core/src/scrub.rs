@@ -1,28 +1,28 @@
-//! Taking configured secrets out of a text that arrives in pieces (E7).
+//! Removes configured secrets from a text that arrives in pieces (E7).
 //!
-//! A secret may be split over pieces, so what could be the beginning of one is held back until
-//! the next piece, or the end, tells.
+//! A secret may be split across pieces. The scrubber therefore holds back the end of a piece that may
+//! be the start of a secret until the next piece or the end of the text decides.
 
 use std::{borrow::Cow, sync::Arc};
 
-/// What stands in a secret's place.
+/// Replaces a secret.
 pub const REDACTED: &str = "[redacted]";
 
-/// Scrubs one text. Memory beyond the pieces: less than the longest secret.
+/// Scrubs one text. Between pieces it holds fewer bytes than the longest secret has.
 #[derive(Clone, Debug, Default)]
 pub struct Scrubber {
-    /// The longest first.
+    /// Longest first.
     secrets: Arc<[String]>,
     pending: String,
 }
 
 impl Scrubber {
-    /// A scrubber of these secrets, longest first ([`longest_first`]).
+    /// Creates a scrubber for `secrets`, which must come from [`prepare_secrets`].
     pub fn new(secrets: Arc<[String]>) -> Self {
         Self { secrets, pending: String::new() }
     }
 
-    /// Takes the next piece, and gives what is certain by now.
+    /// Adds the next piece and returns the text that can no longer be part of a secret.
     pub fn push(&mut self, piece: &str) -> String {
         if self.secrets.is_empty() {
             return piece.to_owned();
@@ -30,53 +30,55 @@ impl Scrubber {
         self.scrub_piece(piece, true)
     }
 
-    /// The text has ended: gives what was held back, without the secrets in it.
+    /// Ends the text and returns the scrubbed rest that was held back.
     pub fn finish(&mut self) -> String {
         self.scrub_piece("", false)
     }
 
-    fn scrub_piece(&mut self, piece: &str, more_may_come: bool) -> String {
-        let held = std::mem::take(&mut self.pending);
-        let text = if held.is_empty() { Cow::Borrowed(piece) } else { Cow::Owned(held + piece) };
+    fn scrub_piece(&mut self, piece: &str, may_continue: bool) -> String {
+        let pending = std::mem::take(&mut self.pending);
+        let text =
+            if pending.is_empty() { Cow::Borrowed(piece) } else { Cow::Owned(pending + piece) };
         let mut clean = String::with_capacity(text.len());
         let mut rest = &*text;
-        while let Some(at) = self.find_candidate(rest) {
-            clean.push_str(&rest[..at]);
-            rest = &rest[at..];
-            // One secret may be the beginning of a longer one: the longer is waited for.
-            let begins = |secret: &String| secret.len() > rest.len() && secret.starts_with(rest);
-            if more_may_come && self.secrets.iter().any(begins) {
+        while let Some(start) = self.find_candidate(rest) {
+            clean.push_str(&rest[..start]);
+            rest = &rest[start..];
+            // If a secret is the start of a longer one, waits for the longer one.
+            let is_prefix = |secret: &String| secret.len() > rest.len() && secret.starts_with(rest);
+            if may_continue && self.secrets.iter().any(is_prefix) {
                 rest.clone_into(&mut self.pending);
                 return clean;
             }
-            let (instead, length) = match self.match_secret(rest) {
+            let (replacement, length) = match self.match_secret(rest) {
                 Some(length) => (REDACTED, length),
                 None => {
                     let first = rest.chars().next().map_or(0, char::len_utf8);
                     (&rest[..first], first)
                 }
             };
-            clean.push_str(instead);
+            clean.push_str(replacement);
             rest = &rest[length..];
         }
         clean.push_str(rest);
         clean
     }
 
-    /// Where in `text` the first character is that a secret begins with.
+    /// Returns the position of the first byte in `text` that a secret starts with.
     fn find_candidate(&self, text: &str) -> Option<usize> {
-        let begins =
+        let starts_secret =
             |byte: u8| self.secrets.iter().any(|secret| secret.as_bytes().first() == Some(&byte));
-        text.bytes().position(begins)
+        text.bytes().position(starts_secret)
     }
 
-    /// The length of the longest secret that `text` begins with.
+    /// Returns the length of the longest secret that `text` starts with.
     fn match_secret(&self, text: &str) -> Option<usize> {
         self.secrets.iter().find(|secret| text.starts_with(secret.as_str())).map(String::len)
     }
 }
 
-/// The secrets as [`Scrubber::new`] takes them: without empty ones and repetitions.
+/// Returns `secrets` in the form that [`Scrubber::new`] requires: longest first, without empty
+/// strings and duplicates.
 pub fn prepare_secrets(secrets: impl IntoIterator<Item = String>) -> Arc<[String]> {
     let mut secrets: Vec<_> = secrets.into_iter().filter(|secret| !secret.is_empty()).collect();
     secrets.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
@@ -98,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn e7_a_secret_is_found_over_pieces() {
+    fn e7_secret_split_across_pieces_is_redacted() {
         assert_eq!(scrubbed(&["sk-12345678"], &["my sk-", "1234", "5678 is"]), "my [redacted] is");
         assert_eq!(scrubbed(&["sk-12345678"], &["my sk-", "1234", "99"]), "my sk-123499");
         assert_eq!(scrubbed(&["aab"], &["a", "a", "a", "b"]), "a[redacted]");
@@ -109,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_no_secret_is_not_held_back() {
+    fn text_that_cannot_be_a_secret_is_not_held_back() {
         let mut scrubber = Scrubber::new(Arc::new(["secret!!".to_owned()]));
         assert_eq!(scrubber.push("hello s"), "hello ");
         assert_eq!(scrubber.push("o"), "so");
@@ -117,7 +119,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn e7_however_it_is_cut_no_secret_is_left(
+        fn e7_secret_is_redacted_for_every_split(
             before in "[abs]{0,6}", after in "[abs]{0,6}", cuts in prop::collection::vec(0usize..20, 0..5)
         ) {
             let text = format!("{before}sabsab{after}");

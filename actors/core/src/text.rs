@@ -1,43 +1,44 @@
-//! Small, pure operations on text.
+//! Pure operations on text.
 
 use crate::limits::HEADLINE_CHARS_MAX;
 
-/// The longest start of `text` that has at most `bytes_max` bytes and ends between characters.
+/// Returns the longest start of `text` with at most `bytes_max` bytes that ends on a character
+/// boundary.
 pub fn truncate(text: &str, bytes_max: usize) -> &str {
     &text[..text.floor_char_boundary(bytes_max)]
 }
 
-/// The first line of `text` that says something, at most [`HEADLINE_CHARS_MAX`] characters of it; empty
-/// where there is none.
+/// Returns the first line of `text` that is not blank, truncated to [`HEADLINE_CHARS_MAX`]
+/// characters; empty if every line is blank.
 ///
-/// It is never cut inside a word of ASCII: half a secret is not known for one any more (E7).
+/// Never truncates inside an ASCII word: a truncated secret would no longer be recognised (E7).
 pub fn headline(text: &str) -> String {
     let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     let Some((end, next)) = line.char_indices().nth(HEADLINE_CHARS_MAX) else {
         return line.to_owned();
     };
-    let parts_words = |c: char| c.is_whitespace() || !c.is_ascii();
-    let kept = if parts_words(next) {
+    let separates_words = |c: char| c.is_whitespace() || !c.is_ascii();
+    let kept = if separates_words(next) {
         &line[..end]
     } else {
-        line[..end].trim_end_matches(|c| !parts_words(c))
+        line[..end].trim_end_matches(|c| !separates_words(c))
     };
     let kept = kept.trim_end();
     if kept.is_empty() { String::new() } else { format!("{kept}…") }
 }
 
-/// Whether `text` matches `glob`, in which `*` stands for any text and all else for itself.
+/// True if `text` matches `glob`, in which `*` matches any text and every other character itself.
 ///
-/// Takes time in proportion to both lengths, whatever they hold.
+/// Runs in time proportional to the sum of both lengths.
 pub fn glob_matches(glob: &str, text: &str) -> bool {
     let mut pieces = glob.split('*');
     let first = pieces.next().unwrap_or_default();
     let Some(mut rest) = text.strip_prefix(first) else { return false };
     let Some(last) = pieces.next_back() else { return rest.is_empty() };
     for piece in pieces {
-        // The earliest match leaves the most for the pieces that follow.
-        let Some(at) = rest.find(piece) else { return false };
-        rest = &rest[at + piece.len()..];
+        // The earliest match leaves the most text for the remaining pieces.
+        let Some(start) = rest.find(piece) else { return false };
+        rest = &rest[start + piece.len()..];
     }
     rest.ends_with(last)
 }
@@ -47,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn never_cuts_inside_a_character() {
+    fn text_is_truncated_on_character_boundary() {
         assert_eq!(truncate("aé€", 0), "");
         assert_eq!(truncate("aé€", 2), "a");
         assert_eq!(truncate("aé€", 3), "aé");
@@ -55,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn a_headline_is_a_short_line() {
+    fn headline_is_first_non_blank_line() {
         let max = HEADLINE_CHARS_MAX;
         assert_eq!(headline(" \n\t Buy  ore, \r\nthen sell it."), "Buy  ore,");
         assert_eq!(headline(" \n "), "");
@@ -67,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn e7_a_headline_has_no_part_of_a_word() {
+    fn e7_headline_contains_no_partial_word() {
         let key = "k3y".repeat(20);
         for before in 0..HEADLINE_CHARS_MAX {
             for start in
@@ -81,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn globs_match_whole_names() {
+    fn glob_matches_whole_text() {
         let yes = [
             ("*", ""),
             ("get_*", "get_item"),

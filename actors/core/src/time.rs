@@ -1,33 +1,33 @@
-//! Instants, as the log and the wire write them. Nothing here reads a clock.
+//! Timestamps of the log and the wire formats. This module reads no clock.
 
 use chrono::{DateTime, Datelike, SecondsFormat, Timelike, Utc};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::{fmt, time::Duration};
 use utoipa::ToSchema;
 
-/// Milliseconds since the Unix epoch (UTC). Written as RFC 3339 with milliseconds.
+/// Milliseconds since the Unix epoch (UTC). Serialised as RFC 3339 with milliseconds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, ToSchema)]
 #[schema(value_type = String, format = DateTime)]
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
-    /// The last instant that RFC 3339 can write: the end of the year 9999.
+    /// The last instant that RFC 3339 can represent: the end of the year 9999.
     pub const MAX: Self = Self(253_402_300_799_999);
 
-    /// `self + duration`, at the end of time at most: what is later would not read back.
+    /// Returns `self + duration`, at most [`Self::MAX`]: a later instant could not be parsed again.
     pub fn saturating_add(self, duration: Duration) -> Self {
         let millis = i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
         Self(self.0.saturating_add(millis)).min(Self::MAX)
     }
 
-    /// How long from `now` until this instant; zero when it has passed.
+    /// Returns the time from `now` until this instant; zero if it has passed.
     pub fn saturating_duration_since(self, now: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(now.0)).unwrap_or(0))
     }
 
-    /// Hands its text to `put`. Its digits are written by hand, since each frame and each stored event
-    /// has one: chrono makes a `String` of each.
-    fn with_text<T>(self, put: impl FnOnce(&str) -> T) -> T {
+    /// Passes the RFC 3339 text to `use_text`. Formats the digits itself, because every frame and
+    /// every stored event has a timestamp and chrono allocates a `String` for each.
+    fn with_text<T>(self, use_text: impl FnOnce(&str) -> T) -> T {
         let instant = DateTime::<Utc>::from_timestamp_millis(self.0).unwrap_or_default();
         let (date, time) = (instant.date_naive(), instant.time());
         let year = date.year();
@@ -48,12 +48,12 @@ impl Timestamp {
             }
         }
         match std::str::from_utf8(&text) {
-            Ok(text) if (0..10_000).contains(&year) => put(text),
-            _ => put(&instant.to_rfc3339_opts(SecondsFormat::Millis, true)),
+            Ok(text) if (0..10_000).contains(&year) => use_text(text),
+            _ => use_text(&instant.to_rfc3339_opts(SecondsFormat::Millis, true)),
         }
     }
 
-    /// The calendar day (UTC).
+    /// Returns the calendar day (UTC).
     pub fn day(self) -> Day {
         Day(i32::try_from(self.0.div_euclid(86_400_000)).unwrap_or(i32::MAX))
     }
@@ -64,11 +64,11 @@ impl Timestamp {
 pub struct Day(pub i32);
 
 impl Day {
-    /// The first day of its month.
+    /// Returns the first day of this day's month.
     pub fn first_of_month(self) -> Self {
         let midnight = DateTime::<Utc>::from_timestamp(i64::from(self.0) * 86_400, 0);
-        let into_month = midnight.map_or(0, |midnight| midnight.day0());
-        Self(self.0 - i32::try_from(into_month).unwrap_or(0))
+        let days_into_month = midnight.map_or(0, |midnight| midnight.day0());
+        Self(self.0 - i32::try_from(days_into_month).unwrap_or(0))
     }
 }
 
@@ -99,7 +99,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn every_instant_reads_back_however_late() {
+    fn timestamp_round_trips_up_to_maximum() {
         for duration in [Duration::ZERO, Duration::from_millis(1), Duration::MAX] {
             let instant = Timestamp(1_790_000_000_123).saturating_add(duration);
             let text = serde_json::to_string(&instant).unwrap();
@@ -111,7 +111,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_written_as_chrono_writes_it(
+        fn timestamp_is_formatted_like_chrono(
             millis in prop_oneof![any::<i64>(), -100_000_000_000_000..300_000_000_000_000i64],
         ) {
             let instant = DateTime::<Utc>::from_timestamp_millis(millis).unwrap_or_default();

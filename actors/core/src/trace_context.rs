@@ -1,37 +1,37 @@
-//! The place of an attempt in its run's trace (A4), as the W3C writes it.
+//! The trace context of a run or attempt (A4), in the W3C format.
 //!
-//! It follows from what the log has: the trace is the one that the run's message came in, or else the
-//! run itself, and each attempt in it a span. So a trace goes on after a restart and on another
-//! thread, and nobody has to carry it along.
+//! It is derived from the log: the trace is that of the request with the run's message, or else the
+//! run's own; each attempt is a span in it. A trace therefore continues after a restart and on another
+//! thread without being passed along.
 
 use crate::ids::{AttemptId, RunId};
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 use uuid::Uuid;
 
-/// A span of a trace. `Display` gives the value of the header `traceparent`, and `FromStr` reads it.
+/// A span of a trace. `Display` formats the value of the `traceparent` header; `FromStr` parses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct TraceContext {
-    /// The trace; never zero.
+    /// Id of the trace; never zero.
     pub trace_id: u128,
-    /// The span; never zero.
+    /// Id of the span; never zero.
     pub span_id: u64,
 }
 
 impl TraceContext {
-    /// The run itself, in the trace of `parent` where there is one.
+    /// Returns the span of the run, in the trace of `parent` if there is one.
     pub fn for_run(run_id: RunId, parent: Option<Self>) -> Self {
         let trace_id = parent.map_or(run_id.0.as_u128().max(1), |parent| parent.trace_id);
         Self { trace_id, span_id: Self::span_id_from_uuid(run_id.0) }
     }
 
-    /// An attempt of one of its steps or calls.
+    /// Returns the span of an attempt of a step or call of the run.
     pub fn for_attempt(run_id: RunId, parent: Option<Self>, attempt_id: AttemptId) -> Self {
         Self { span_id: Self::span_id_from_uuid(attempt_id.0), ..Self::for_run(run_id, parent) }
     }
 
-    /// The span of whatever has this id: the half of it that is chance.
+    /// Derives a span id from the random half of `id`.
     pub fn span_id_from_uuid(id: Uuid) -> u64 {
         id.as_u64_pair().1.max(1)
     }
@@ -43,17 +43,17 @@ impl fmt::Display for TraceContext {
     }
 }
 
-/// There is no such span, or it is not recorded where it comes from.
+/// The text is not a valid `traceparent`, or its span is not sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not the `traceparent` of a recorded span")]
+#[error("not a valid `traceparent` of a sampled span")]
 pub struct InvalidTraceparent;
 
 impl FromStr for TraceContext {
     type Err = InvalidTraceparent;
 
-    /// By <https://www.w3.org/TR/trace-context/#traceparent-header>: of a version that is not known
-    /// yet, what version 00 has. A parent that is not recorded is none: its trace would have spans
-    /// beneath nothing.
+    /// Parses <https://www.w3.org/TR/trace-context/#traceparent-header>. Of an unknown version it
+    /// reads the fields of version 00. Rejects a parent that is not sampled: the spans of its trace
+    /// would have no recorded parent.
     fn from_str(header: &str) -> Result<Self, InvalidTraceparent> {
         let mut parts = header.split('-');
         let mut hex = |digits: usize| {
@@ -64,11 +64,11 @@ impl FromStr for TraceContext {
             number.and_then(Result::ok).ok_or(InvalidTraceparent)
         };
         let (version, trace_id, span_id, flags) = (hex(2)?, hex(32)?, hex(16)?, hex(2)?);
-        let is_known = version == 0 && parts.next().is_none();
-        let is_recorded = flags & 1 == 1;
+        let is_supported = (version == 0 && parts.next().is_none()) || (1..0xff).contains(&version);
+        let is_sampled = flags & 1 == 1;
         let span_id = u64::try_from(span_id).unwrap_or_default();
-        let is_one = (is_known || (1..0xff).contains(&version)) && trace_id > 0 && span_id > 0;
-        (is_one && is_recorded).then_some(Self { trace_id, span_id }).ok_or(InvalidTraceparent)
+        let is_valid = is_supported && trace_id > 0 && span_id > 0;
+        (is_valid && is_sampled).then_some(Self { trace_id, span_id }).ok_or(InvalidTraceparent)
     }
 }
 
@@ -95,18 +95,18 @@ mod tests {
     }
 
     #[test]
-    fn a4_a_traceparent_is_as_the_w3c_writes_it() {
+    fn a4_traceparent_is_formatted_as_w3c() {
         let attempt = AttemptId(Uuid::from_u128(0x0193_0000_0000_7000_8000_0000_0000_0001));
         assert_eq!(
             TraceContext::for_attempt(run(), None, attempt).to_string(),
             "00-019300000000700080000000000000ab-8000000000000001-01"
         );
-        let nobody = TraceContext::for_run(RunId(Uuid::nil()), None).to_string();
-        assert_eq!(nobody, "00-00000000000000000000000000000001-0000000000000001-01");
+        let nil = TraceContext::for_run(RunId(Uuid::nil()), None).to_string();
+        assert_eq!(nil, "00-00000000000000000000000000000001-0000000000000001-01");
     }
 
     #[test]
-    fn a4_a_run_that_was_asked_for_within_a_trace_belongs_to_it() {
+    fn a4_run_joins_trace_of_its_request() {
         let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         let parent: TraceContext = parent.parse().unwrap();
         let own = TraceContext::for_run(run(), Some(parent));
@@ -115,14 +115,14 @@ mod tests {
     }
 
     #[test]
-    fn a4_a_traceparent_is_read_by_the_w3c_s_rules() {
+    fn a4_traceparent_is_parsed_by_w3c_rules() {
         let ids = "4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7";
-        for (header, is_one) in [
+        for (header, is_valid) in [
             (format!("00-{ids}-01"), true),
             (format!("00-{ids}-03"), true),
             (format!("01-{ids}-01"), true),
             (format!("cc-{ids}-01-what-the-future-will-be-like"), true),
-            // Not recorded.
+            // Not sampled.
             (format!("00-{ids}-00"), false),
             (format!("00-{ids}-01-more"), false),
             (format!("ff-{ids}-01"), false),
@@ -137,7 +137,7 @@ mod tests {
             ("-".repeat(10_000), false),
             ("00-äöüäöüäöüäöüäöüä-00f067aa0ba902b7-01".to_owned(), false),
         ] {
-            assert_eq!(header.parse::<TraceContext>().is_ok(), is_one, "{header}");
+            assert_eq!(header.parse::<TraceContext>().is_ok(), is_valid, "{header}");
         }
     }
 }

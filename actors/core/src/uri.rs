@@ -1,36 +1,37 @@
-//! What a URI of a resource may not hold.
+//! Detects dot segments in resource URIs.
 //!
-//! Rights to resources are globs over their URIs as they are written, while a server may read `..` as
-//! "one up" and `%2e` as a dot. So a URI that would mean another place than it says is for nobody.
+//! Permissions for resources are globs over URIs as written, but a server may resolve `..` to the
+//! parent folder and `%2e` to a dot. A URI that contains a dot segment, and so may address another
+//! resource than its text suggests, is therefore denied to every agent.
 
-/// Whether some segment of `uri` is `.` or `..`, however often it is percent-encoded.
+/// True if a segment of `uri` is `.` or `..`, with any number of percent-encodings.
 ///
-/// What separates segments is `/` or `\`, encoded or not, and the marks around a path and its parts.
-/// Spaces and control characters count as absent, since parsers of URIs strip them. Takes time in
-/// proportion to the length.
+/// Segments are separated by `/` or `\`, encoded or not, and by the delimiters of a URI's path and
+/// query. Spaces and control characters are ignored, because URI parsers strip them. Runs in time
+/// proportional to the length.
 pub fn has_dot_segment(uri: &str) -> bool {
-    let plain = fully_decode(uri);
-    plain.split(|byte| b"/\\:?#;&=".contains(byte)).any(|part| matches!(part, b"." | b".."))
+    let decoded = fully_decode(uri);
+    decoded.split(|byte| b"/\\:?#;&=".contains(byte)).any(|part| matches!(part, b"." | b".."))
 }
 
-/// The bytes of `uri` with nothing left to decode.
+/// Returns the bytes of `uri`, percent-decoded until no encoding is left.
 fn fully_decode(uri: &str) -> Vec<u8> {
-    let mut plain = Vec::with_capacity(uri.len());
+    let mut decoded = Vec::with_capacity(uri.len());
     for byte in uri.bytes() {
-        plain.push(byte);
-        // What was decoded may complete the next: `%252e` is `%2e`, and that a dot.
-        while let Some(byte) = last_encoded(&plain) {
-            plain.truncate(plain.len() - 3);
-            plain.push(byte);
+        decoded.push(byte);
+        // A decoded byte may complete another encoding: `%252e` is `%2e`, which is a dot.
+        while let Some(byte) = decode_last(&decoded) {
+            decoded.truncate(decoded.len() - 3);
+            decoded.push(byte);
         }
-        plain.pop_if(|byte| *byte <= b' ' || *byte == 0x7f);
+        decoded.pop_if(|byte| *byte <= b' ' || *byte == 0x7f);
     }
-    plain
+    decoded
 }
 
-/// The byte that the end of `plain` stands for.
-fn last_encoded(plain: &[u8]) -> Option<u8> {
-    let [.., b'%', high, low] = *plain else { return None };
+/// Returns the byte that the last three bytes of `bytes` encode, if they are a percent-encoding.
+fn decode_last(bytes: &[u8]) -> Option<u8> {
+    let [.., b'%', high, low] = *bytes else { return None };
     let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     Some(digit(high)? << 4 | digit(low)?)
 }
@@ -41,7 +42,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn x5_dot_segments_are_found_however_they_are_written() {
+    fn x5_dot_segments_are_found_in_every_encoding() {
         for uri in [
             "file:///handbook/../secret.md",
             "file:///handbook/%2e%2e/secret.md",
@@ -68,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn x5_dots_within_a_segment_are_none() {
+    fn x5_dots_within_a_segment_are_accepted() {
         for uri in [
             "",
             "file:///handbook/a.md",
@@ -83,9 +84,9 @@ mod tests {
         }
     }
 
-    /// `text` with some of its characters percent-encoded, in either case.
+    /// Generates `text` with some characters percent-encoded, with hexadecimal digits of either case.
     fn encoded(text: &str) -> impl Strategy<Value = String> + use<> {
-        let ways = |character: char| {
+        let encodings = |character: char| {
             let code = u32::from(character);
             prop::sample::select(vec![
                 character.to_string(),
@@ -93,15 +94,16 @@ mod tests {
                 format!("%{code:02X}"),
             ])
         };
-        let pieces: Vec<_> = text.chars().map(ways).collect();
+        let pieces: Vec<_> = text.chars().map(encodings).collect();
         pieces.prop_map(|pieces| pieces.concat())
     }
 
-    /// The same, time after time.
+    /// Generates `text` encoded up to three times.
     fn encoded_repeatedly(text: String) -> impl Strategy<Value = String> {
-        let once = |text: BoxedStrategy<String>| text.prop_flat_map(|it| encoded(&it)).boxed();
+        let encode_once =
+            |strategy: BoxedStrategy<String>| strategy.prop_flat_map(|text| encoded(&text)).boxed();
         (0..4).prop_flat_map(move |times| {
-            (0..times).fold(Just(text.clone()).boxed(), |it, _| once(it))
+            (0..times).fold(Just(text.clone()).boxed(), |strategy, _| encode_once(strategy))
         })
     }
 
@@ -119,7 +121,7 @@ mod tests {
         }
 
         #[test]
-        fn x5_names_are_no_dot_segments(
+        fn x5_names_are_not_dot_segments(
             uri in prop::collection::vec("[a-z0-9_-]{1,4}(\\.{1,2}[a-z]{0,2})?", 1..5)
                 .prop_flat_map(|names| encoded_repeatedly(format!("file:///{}", names.join("/"))))
         ) {

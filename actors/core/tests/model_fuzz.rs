@@ -1,5 +1,5 @@
-//! Hostile and broken streams never panic, never grow without bound, and end as a message or as a
-//! failure (M2). `PROPTEST_CASES` raises the number of cases.
+//! Fuzz tests of the stream parsers (M2): hostile and malformed streams cause no panic, use bounded
+//! memory, and yield a message or a failure. `PROPTEST_CASES` sets the number of cases.
 
 mod model_fixtures;
 
@@ -13,7 +13,7 @@ use greenroom_core::{
 use model_fixtures::{Wire, all_streams, parse};
 use proptest::prelude::*;
 
-/// Pieces of which broken streams are made.
+/// Fragments of which malformed streams are composed.
 const FRAGMENTS: [&str; 24] = [
     "data:",
     "data: ",
@@ -41,7 +41,7 @@ const FRAGMENTS: [&str; 24] = [
     "€",
 ];
 
-/// Odd events of both formats.
+/// Unusual events of both formats.
 const EVENTS: [&str; 12] = [
     r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"a","name":"b","input":{"c":1}}}"#,
     r#"{"type":"content_block_start","index":4294967295,"content_block":{"type":"thinking"}}"#,
@@ -57,17 +57,17 @@ const EVENTS: [&str; 12] = [
     r#"{"error":{"code":599,"message":"m"}}"#,
 ];
 
-/// What must hold of any stream, in any pieces. Its end, where all is well.
+/// Asserts the invariants of any stream, split into pieces of any size. Returns the parser's result.
 fn check_stream(wire: Wire, stream: &[u8], piece: usize) -> Result<Completion, ModelFailure> {
-    let whole = parse(wire, [stream]);
-    assert_eq!(parse(wire, stream.chunks(piece)), whole);
-    let (deltas, outcome) = whole;
+    let unsplit = parse(wire, [stream]);
+    assert_eq!(parse(wire, stream.chunks(piece)), unsplit);
+    let (deltas, outcome) = unsplit;
     let finished = deltas.iter().filter(|delta| **delta == Delta::Finished).count();
     assert!(finished <= 1);
     assert!(finished == 0 || deltas.last() == Some(&Delta::Finished));
     match &outcome {
         Ok(completion) => {
-            assert_eq!(finished, 1, "only a finished stream is a message");
+            assert_eq!(finished, 1, "a completion of an unfinished stream");
             assert!(completion.message.calls.len() <= limits::CALLS_PER_STEP_MAX);
         }
         Err(failure) => {
@@ -93,31 +93,31 @@ fn fragments() -> impl Strategy<Value = Vec<u8>> {
         .prop_map(|shards| shards.concat().into_bytes())
 }
 
-/// A change to a valid stream: where, what kind, with which byte.
+/// A change to a valid stream: position, kind, byte.
 type Mutation = (prop::sample::Index, u8, u8);
 
-fn mutate(stream: &mut Vec<u8>, (place, kind, byte): &Mutation) {
-    let at = place.index(stream.len() + 1);
+fn mutate(stream: &mut Vec<u8>, (position, kind, byte): &Mutation) {
+    let start = position.index(stream.len() + 1);
     match kind % 6 {
-        0 => stream.truncate(at),
-        1 => stream.insert(at, *byte),
-        2 if at < stream.len() => stream[at] = *byte,
-        3 if at < stream.len() => stream[at] ^= 1 << (byte % 8),
+        0 => stream.truncate(start),
+        1 => stream.insert(start, *byte),
+        2 if start < stream.len() => stream[start] = *byte,
+        3 if start < stream.len() => stream[start] ^= 1 << (byte % 8),
         4 => {
-            let end = stream.len().min(at + usize::from(*byte));
-            stream.drain(at..end);
+            let end = stream.len().min(start + usize::from(*byte));
+            stream.drain(start..end);
         }
         _ => {
-            let end = stream.len().min(at + usize::from(*byte));
-            let again = stream[at..end].to_vec();
-            stream.splice(at..at, again);
+            let end = stream.len().min(start + usize::from(*byte));
+            let copy = stream[start..end].to_vec();
+            stream.splice(start..start, copy);
         }
     }
 }
 
 proptest! {
     #[test]
-    fn arbitrary_bytes(
+    fn m2_arbitrary_bytes_yield_bounded_failures(
         wire in wires(),
         bytes in prop::collection::vec(any::<u8>(), 0..2048),
         piece in 1usize..64,
@@ -130,7 +130,7 @@ proptest! {
     }
 
     #[test]
-    fn pieces_of_both_formats_in_any_order(
+    fn m2_shuffled_fragments_of_both_formats_are_parsed_consistently(
         wire in wires(),
         stream in fragments(),
         piece in 1usize..64,
@@ -139,13 +139,13 @@ proptest! {
     }
 
     #[test]
-    fn mutated_streams(
-        which in any::<prop::sample::Index>(),
+    fn m2_mutated_streams_are_parsed_consistently(
+        fixture_index in any::<prop::sample::Index>(),
         mutations in prop::collection::vec(any::<Mutation>(), 0..4),
         piece in 1usize..64,
     ) {
         let fixtures = all_streams();
-        let fixture = which.get(&fixtures);
+        let fixture = fixture_index.get(&fixtures);
         let mut stream = fixture.stream.clone();
         mutations.iter().for_each(|mutation| mutate(&mut stream, mutation));
         let outcome = check_stream(fixture.wire, &stream, piece);
@@ -155,12 +155,12 @@ proptest! {
     }
 
     #[test]
-    fn bodies_made_of_json(
+    fn m3_error_bodies_of_json_fragments_yield_a_message(
         status in 400u16..600,
-        words in prop::collection::vec(fragment(), 0..6),
+        fragments in prop::collection::vec(fragment(), 0..6),
         header in ".{0,24}",
     ) {
-        let body = words.concat();
+        let body = fragments.concat();
         anthropic::parse_message(body.as_bytes()).ok();
         openai::parse_message(body.as_bytes()).ok();
         prop_assert!(!failure::from_response(status, body.as_bytes(), None).message.is_empty());
@@ -169,7 +169,7 @@ proptest! {
 }
 
 #[test]
-fn deep_nesting_does_not_overflow_the_stack() {
+fn m2_deep_nesting_does_not_overflow_the_stack() {
     for depth in [100, 100_000] {
         let nested = format!("{}{}", "[".repeat(depth), "]".repeat(depth));
         for wire in [Wire::Anthropic, Wire::OpenAi] {
@@ -183,7 +183,7 @@ fn deep_nesting_does_not_overflow_the_stack() {
 }
 
 #[test]
-fn an_endless_line_is_refused_at_its_limit() {
+fn m2_endless_line_is_rejected_at_limit() {
     for wire in [Wire::Anthropic, Wire::OpenAi] {
         let start = b"data: {\"type\":\"content_block_delta\",\"delta\":{\"text\":\"".as_slice();
         let endless = vec![b'x'; limits::STREAM_LINE_BYTES_MAX];

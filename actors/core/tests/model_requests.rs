@@ -1,4 +1,4 @@
-//! Requests are what providers accept, whatever the conversation went through (M1, M2).
+//! Encoded requests are valid for providers, for every conversation (M1, M2).
 
 use greenroom_core::{
     Env, Rules, Timestamp,
@@ -27,7 +27,7 @@ use uuid::Uuid;
 
 fn tool(name: &str, input_schema: Value) -> Arc<Tool> {
     Arc::new(Tool {
-        name: ToolName::parse(name).expect("a name"),
+        name: ToolName::parse(name).expect("the name is valid"),
         server: "market".into(),
         remote_name: name.to_owned(),
         description: format!("What {name} does."),
@@ -50,7 +50,7 @@ fn tool(name: &str, input_schema: Value) -> Arc<Tool> {
 }
 
 fn user(text: &str) -> Message {
-    let message_id = MessageId::parse("m").expect("an id");
+    let message_id = MessageId::parse("m").expect("the id is valid");
     Message::User { message_id, text: text.into() }
 }
 
@@ -99,15 +99,15 @@ fn openai_body(request: &ModelRequest) -> Value {
     serde_json::from_slice(&openai::encode(request, options)).expect("JSON")
 }
 
-/// A conversation with everything in it that is not broken.
+/// Creates a conversation with messages, reasoning, calls and results of every kind.
 fn conversation() -> ModelRequest {
     let thinking = Reasoning::Thinking { text: "hm".to_owned(), signature: Some("sig".to_owned()) };
     let unsigned = Reasoning::Thinking { text: "hm".to_owned(), signature: None };
     let redacted = Reasoning::Redacted { payload: "xyz".to_owned() };
-    let broken = Arguments::Malformed { raw: "{\"x\":".to_owned(), error: "cut".to_owned() };
+    let malformed = Arguments::Malformed { raw: "{\"x\":".to_owned(), error: "cut".to_owned() };
     let calls = vec![
         call(1, "toolu_1", "add", Arguments::Json(json!({"x": 1}))),
-        call(2, "toolu_2", "add", broken),
+        call(2, "toolu_2", "add", malformed),
     ];
     let schema = json!({"type": "object", "properties": {"x": {"type": "number"}}});
     request(
@@ -122,7 +122,7 @@ fn conversation() -> ModelRequest {
 }
 
 #[test]
-fn anthropic_requests_read_as_documented() {
+fn m1_anthropic_request_has_documented_form() {
     let cached = json!({"type": "ephemeral"});
     let expected = json!({
         "model": "m-1", "max_tokens": 4096, "stream": true,
@@ -154,7 +154,7 @@ fn anthropic_requests_read_as_documented() {
 }
 
 #[test]
-fn openai_requests_read_as_documented() {
+fn m1_openai_request_has_documented_form() {
     let function = |id: &str, arguments: &str| json!({"id": id, "type": "function", "function": {"name": "add", "arguments": arguments}});
     let expected = json!({
         "model": "m-1", "max_completion_tokens": 4096,
@@ -185,12 +185,12 @@ fn openai_requests_read_as_documented() {
 }
 
 #[test]
-fn what_providers_refuse_is_made_to_fit() {
-    let none = || Arguments::Json(json!(["no", "object"]));
+fn m1_conversation_that_providers_reject_is_adapted() {
+    let not_an_object = || Arguments::Json(json!(["no", "object"]));
     let calls = vec![
-        call(1, "", "add", none()),
-        call(2, "functions.add:0", "mar ket/add", none()),
-        call(3, "functions.add:0", "", none()),
+        call(1, "", "add", not_an_object()),
+        call(2, "functions.add:0", "mar ket/add", not_an_object()),
+        call(3, "functions.add:0", "", not_an_object()),
     ];
     let messages = vec![
         assistant_message("first", vec![], vec![]),
@@ -210,10 +210,10 @@ fn what_providers_refuse_is_made_to_fit() {
     assert_eq!(body["tool_choice"], json!({"type": "none"}));
     let own = [id(1).to_string(), "functions_add_0".to_owned(), id(3).to_string()];
     let results: Vec<_> = body["messages"][4]["content"].as_array().unwrap().iter().collect();
-    let told = |at: usize| (&results[at]["tool_use_id"], &results[at]["content"]);
-    assert_eq!(told(0), (&json!(own[0]), &json!("Error 7")));
-    assert_eq!(told(1), (&json!(own[1]), &json!("error: the call has no recorded result")));
-    assert_eq!(told(2), (&json!(own[2]), &json!("(no output)")));
+    let result = |index: usize| (&results[index]["tool_use_id"], &results[index]["content"]);
+    assert_eq!(result(0), (&json!(own[0]), &json!("Error 7")));
+    assert_eq!(result(1), (&json!(own[1]), &json!("error: the call has no recorded result")));
+    assert_eq!(result(2), (&json!(own[2]), &json!("(no output)")));
     assert_eq!(results[3]["text"], "steered");
 
     let body = openai_body(&request);
@@ -224,7 +224,7 @@ fn what_providers_refuse_is_made_to_fit() {
 }
 
 #[test]
-fn schemas_are_objects_without_combinations_at_the_top() {
+fn m1_schemas_are_objects_without_top_level_combinators() {
     let schemas = [
         (json!(true), json!({"type": "object", "properties": {}})),
         (json!({"type": ["object", "null"]}), json!({"type": "object", "properties": {}})),
@@ -241,7 +241,7 @@ fn schemas_are_objects_without_combinations_at_the_top() {
 }
 
 #[test]
-fn tool_names_fit_the_wire() {
+fn m1_tool_names_are_converted_for_the_wire() {
     for (name, expected) in [("get_a-1", "get_a-1"), ("a.b/ü", "a_b__"), ("", "_")] {
         assert_eq!(wire_tool_name(name), expected);
     }
@@ -251,10 +251,10 @@ fn tool_names_fit_the_wire() {
     assert_eq!(body["tools"].as_array().unwrap().len(), 1);
 }
 
-/// What Anthropic demands of a request, as its documents and errors say.
+/// Asserts the requirements of Anthropic, according to its documentation and error messages.
 fn check_anthropic(body: &Value) {
     let messages = body["messages"].as_array().expect("messages");
-    assert!(messages.len() % 2 == 1, "a user's message stands first and last");
+    assert!(messages.len() % 2 == 1, "the first and the last message have the user role");
     let mut ids = BTreeSet::new();
     let mut open: Vec<String> = Vec::new();
     for (position, message) in messages.iter().enumerate() {
@@ -265,52 +265,52 @@ fn check_anthropic(body: &Value) {
         let mut ranks = Vec::new();
         let mut answered = Vec::new();
         for block in blocks {
-            let filled = |key: &str| {
+            let non_blank = |key: &str| {
                 let text = block[key].as_str().expect(key);
                 assert!(!text.trim().is_empty(), "{key} of {block}");
                 text.to_owned()
             };
             ranks.push(match block["type"].as_str().expect("a type") {
                 "text" => {
-                    let text = filled("text");
+                    let text = non_blank("text");
                     assert!(role == "user" || text.trim_end() == text);
                     2
                 }
                 "thinking" if role == "assistant" => {
-                    filled("signature");
+                    non_blank("signature");
                     0
                 }
                 "redacted_thinking" if role == "assistant" => {
-                    filled("data");
+                    non_blank("data");
                     0
                 }
                 "tool_use" if role == "assistant" => {
-                    let id = filled("id");
+                    let id = non_blank("id");
                     assert!(is_plain(&id), "{id}");
                     assert!(ids.insert(id.clone()), "{id} twice");
-                    assert!(is_plain(&filled("name")) && block["input"].is_object());
+                    assert!(is_plain(&non_blank("name")) && block["input"].is_object());
                     open.push(id);
                     3
                 }
                 "tool_result" if role == "user" => {
-                    filled("content");
-                    answered.push(filled("tool_use_id"));
+                    non_blank("content");
+                    answered.push(non_blank("tool_use_id"));
                     1
                 }
                 other => panic!("{other} in a message of the {role}"),
             });
         }
-        assert!(ranks.is_sorted(), "results and thinking first, calls last: {message}");
+        assert!(ranks.is_sorted(), "results and thinking before text, calls last: {message}");
         if role == "user" {
-            assert_eq!(answered, std::mem::take(&mut open), "results of exactly the calls before");
+            assert_eq!(answered, std::mem::take(&mut open), "results of exactly the open calls");
         }
     }
     assert!(ids.is_empty() || !body["tools"].as_array().expect("tools").is_empty());
     let marks = body.to_string().matches("\"ephemeral\"").count();
-    assert!((1..=4).contains(&marks), "{marks} cache marks");
+    assert!((1..=4).contains(&marks), "{marks} cache markers");
 }
 
-/// What Chat Completions demands of a request.
+/// Asserts the requirements of Chat Completions.
 fn check_openai(body: &Value) {
     let mut ids = BTreeSet::new();
     let mut open: Vec<String> = Vec::new();
@@ -343,9 +343,9 @@ fn check_openai(body: &Value) {
             }
             other => panic!("role {other}"),
         }
-        assert_eq!(open, Vec::<String>::new(), "every call is answered at once");
+        assert_eq!(open, Vec::<String>::new(), "a call has no result right after it");
     }
-    assert_eq!(open, Vec::<String>::new(), "every call is answered");
+    assert_eq!(open, Vec::<String>::new(), "a call has no result");
 }
 
 fn is_plain(text: &str) -> bool {
@@ -376,7 +376,7 @@ fn any_call() -> impl Strategy<Value = ProposedCall> {
         .prop_map(|(number, id, tool, arguments)| call(number, &id, &tool, arguments))
 }
 
-/// Any messages in any order: more than a session ever makes of them.
+/// Generates messages in any order, including orders that no session produces.
 fn messages() -> impl Strategy<Value = Vec<Message>> {
     let results = prop::collection::vec((0u128..6, texts(), any::<bool>()), 0..5).prop_map(|all| {
         let results = all.iter().map(|(number, text, error)| result(*number, text, *error));
@@ -395,7 +395,7 @@ fn messages() -> impl Strategy<Value = Vec<Message>> {
 
 proptest! {
     #[test]
-    fn any_conversation_becomes_a_valid_request(
+    fn m1_every_conversation_yields_valid_requests(
         messages in messages(),
         offers_tools in any::<bool>(),
     ) {
@@ -407,16 +407,16 @@ proptest! {
     }
 
     #[test]
-    fn a_growing_conversation_keeps_its_beginning(messages in messages(), more in messages()) {
-        // Prompt caches hit on equal beginnings. A session adds results right after their calls,
-        // and only then goes on: that is where a prefix may end.
+    fn m12_growing_conversation_keeps_its_prefix(messages in messages(), more in messages()) {
+        // Prompt caches match equal prefixes. A session adds results right after their calls before
+        // it adds further messages, so a prefix ends only there.
         let before = request(messages.clone(), vec![]);
         let all = messages.into_iter().chain([user("next")]).chain(more).collect();
         let after = request(all, vec![]);
         let (before, after) = (openai_body(&before), openai_body(&after));
-        let kept = |body: &Value| body["messages"].as_array().expect("messages").clone();
-        let (before, after) = (kept(&before), kept(&after));
-        // Text that follows text joins it; results that come late take their place.
+        let messages_of = |body: &Value| body["messages"].as_array().expect("messages").clone();
+        let (before, after) = (messages_of(&before), messages_of(&after));
+        // Consecutive user messages are joined; late results move to their calls.
         let settled = before.iter().rposition(|message| message["role"] == "assistant");
         let settled = settled.unwrap_or(before.len().saturating_sub(1));
         prop_assert_eq!(&after[..settled], &before[..settled]);
@@ -424,27 +424,27 @@ proptest! {
 }
 
 #[test]
-fn g14_a_forced_tool_is_forced_on_both_wires_and_without_thinking() {
+fn g14_forced_tool_is_encoded_on_both_wires_without_thinking() {
     let tools = vec![tool("add", json!({})), tool("submit plan", json!({}))];
     let plain = request(vec![user("hi")], tools);
     let forced = ModelRequest { forced_tool: Some("submit plan".to_owned()), ..plain.clone() };
-    let read = |bytes: Vec<u8>| serde_json::from_slice::<Value>(&bytes).unwrap();
-    let body = read(anthropic::encode(&forced));
+    let parse = |bytes: Vec<u8>| serde_json::from_slice::<Value>(&bytes).unwrap();
+    let body = parse(anthropic::encode(&forced));
     assert_eq!(body["tool_choice"], json!({"type": "tool", "name": "submit_plan"}));
     assert_eq!(body["thinking"], json!({"type": "disabled"}));
-    let body = read(openai::encode(&forced, openai::EncodeOptions::default()));
+    let body = parse(openai::encode(&forced, openai::EncodeOptions::default()));
     let expected = json!({"type": "function", "function": {"name": "submit_plan"}});
     assert_eq!(body["tool_choice"], expected);
     let bodies = [
-        read(anthropic::encode(&plain)),
-        read(openai::encode(&plain, openai::EncodeOptions::default())),
+        parse(anthropic::encode(&plain)),
+        parse(openai::encode(&plain, openai::EncodeOptions::default())),
     ];
     for body in bodies {
         assert_eq!((body.get("tool_choice"), body.get("thinking")), (None, None));
     }
 }
 
-/// A session that is asked, answers and calls, with a model that has little room.
+/// Runs a session with a model that has a small context window, and checks every request.
 struct ConversationDriver {
     state: SessionState,
     rules: Rules,
@@ -456,34 +456,34 @@ struct ConversationDriver {
 
 impl ConversationDriver {
     fn new(window: u64) -> Self {
-        let mut agent = AgentProfile::new(AgentName::parse("trader").expect("the life goes on"));
+        let mut agent = AgentProfile::new(AgentName::parse("trader").expect("the name is valid"));
         (agent.models, agent.max_tokens) = (vec!["small".to_owned()], 1_000);
         agent.system = "You trade.".to_owned();
-        let any = json!({"type": "object"});
-        let read = tool("get_price", any.clone());
-        let validator = schema::compile(&any);
-        let read = Tool { validator, ..Arc::into_inner(read).expect("the life goes on") };
-        let book = Arc::new(ToolRegistry::new([read]));
-        let mut rules = Rules::new(Arc::new(agent), Arc::new(Matrix::default()), book);
+        let any_object = json!({"type": "object"});
+        let read = tool("get_price", any_object.clone());
+        let validator = schema::compile(&any_object);
+        let read = Tool { validator, ..Arc::into_inner(read).expect("there is one reference") };
+        let registry = Arc::new(ToolRegistry::new([read]));
+        let mut rules = Rules::new(Arc::new(agent), Arc::new(Matrix::default()), registry);
         rules.context.context_windows = Arc::new([("small".to_owned(), window)].into());
         let state = SessionState::new(SessionId(Uuid::from_u128(1)));
-        let mut talk = Self { state, rules, seed: 0, requests: 0, summaries: 0, events: 0 };
+        let mut driver = Self { state, rules, seed: 0, requests: 0, summaries: 0, events: 0 };
         let (owner, agent) = (
-            UserId::parse("ann").expect("the life goes on"),
-            AgentName::parse("trader").expect("the life goes on"),
+            UserId::parse("ann").expect("the id is valid"),
+            AgentName::parse("trader").expect("the name is valid"),
         );
         let settings = Settings::default();
-        talk.apply_input(Input::CreateSession { owner, agent, title: None, settings });
-        talk
+        driver.apply_input(Input::CreateSession { owner, agent, title: None, settings });
+        driver
     }
 
-    /// Decides and evolves, and answers whatever that leads to.
+    /// Decides on `input`, applies the events, and performs the effects until none is left.
     fn apply_input(&mut self, input: Input) {
         let mut inputs = vec![input];
         while let Some(input) = inputs.pop() {
             self.seed += 1;
             let env = Env::new(Timestamp(1_000_000), self.seed, &self.rules);
-            let decision = decide(&self.state, input, &env).expect("the life goes on");
+            let decision = decide(&self.state, input, &env).expect("the input is accepted");
             self.events += decision.events.len();
             self.state = decision.events.iter().fold(self.state.clone(), evolve);
             inputs.extend(decision.effects.into_iter().rev().map(|effect| self.run_effect(effect)));
@@ -507,26 +507,29 @@ impl ConversationDriver {
             | Effect::StartChild { .. }
             | Effect::NarrowChild { .. }
             | Effect::CloseChild { .. }
-            | Effect::StopTool { .. }) => panic!("nothing else is started: {other:?}"),
+            | Effect::StopTool { .. }) => panic!("unexpected effect: {other:?}"),
         }
     }
 
-    /// Checks what the model is asked, on both wires.
+    /// Completes a step; checks its request on both wires.
     fn complete_step(&mut self) -> Completion {
         self.requests += 1;
         let request = assemble_request(&self.state, &self.rules, "small".to_owned());
         check_anthropic(&anthropic_body(&request));
         check_openai(&openai_body(&request));
-        let run = self.state.active.run.as_ref().expect("the life goes on");
+        let run = self.state.active.run.as_ref().expect("a run is active");
         let mut message = AssistantMessage::default();
         if run.compacting_through().is_some() {
             self.summaries += 1;
             message.text = format!("Summary {}: they asked for prices.", self.summaries);
         } else {
-            let told = describe_request(&self.state, &self.rules, "small".to_owned());
-            assert!(told.tokens + told.output_tokens <= told.window_tokens, "{told:?}");
-            let conversation = told.sections.last().expect("the life goes on");
-            assert_eq!((conversation.left_out, conversation.cut), (0, 0), "{told:?}");
+            let manifest = describe_request(&self.state, &self.rules, "small".to_owned());
+            assert!(
+                manifest.tokens + manifest.output_tokens <= manifest.window_tokens,
+                "{manifest:?}"
+            );
+            let conversation = manifest.sections.last().expect("a conversation section");
+            assert_eq!((conversation.left_out, conversation.cut), (0, 0), "{manifest:?}");
             if run.step == 1 {
                 let arguments = || Arguments::Json(json!({"type_id": 34}));
                 message.calls = (0..2).map(|n| call(n, "c", "get_price", arguments())).collect();
@@ -539,20 +542,21 @@ impl ConversationDriver {
     }
 }
 
-/// C4: however long it gets, nothing is cut or left out, and providers accept every request.
+/// C4: in a long conversation no message is truncated or omitted, and every request is valid.
 #[test]
-fn c4_two_hundred_turns_fit_and_both_wires_accept_them() {
-    let mut talk = ConversationDriver::new(8_000);
+fn c4_two_hundred_runs_fit_and_requests_are_valid_on_both_wires() {
+    let mut driver = ConversationDriver::new(8_000);
     for turn in 0..200 {
-        let message_id = MessageId::parse(&format!("u{turn}")).expect("the life goes on");
+        let message_id = MessageId::parse(&format!("u{turn}")).expect("the id is valid");
         let digest = Digest::hash_json(&json!(turn));
         let text = format!("Turn {turn}: what does it cost?").into();
         let message = NewMessage::new(message_id, text, digest);
-        talk.apply_input(Input::SubmitMessage { message, on_busy: OnBusy::Queue });
-        assert!(talk.state.is_idle(), "turn {turn}");
+        driver.apply_input(Input::SubmitMessage { message, on_busy: OnBusy::Queue });
+        assert!(driver.state.is_idle(), "turn {turn}");
     }
-    assert_eq!(talk.requests, 400 + talk.summaries);
-    assert!((10..120).contains(&talk.summaries), "{} summaries", talk.summaries);
-    assert_eq!(talk.state.conversation.len(), 800, "nothing is forgotten");
-    assert_eq!(talk.state.usage.tokens.input_tokens, talk.requests as u64, "M6: all is counted");
+    assert_eq!(driver.requests, 400 + driver.summaries);
+    assert!((10..120).contains(&driver.summaries), "{} summaries", driver.summaries);
+    assert_eq!(driver.state.conversation.len(), 800, "no message is removed");
+    let input_tokens = driver.state.usage.tokens.input_tokens;
+    assert_eq!(input_tokens, driver.requests as u64, "M6: every request is counted");
 }

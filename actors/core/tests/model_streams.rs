@@ -1,4 +1,4 @@
-//! Streams become the messages they tell of, however their bytes are cut (M2, M3).
+//! Stream parsers yield the expected message, independent of how the bytes are split (M2, M3).
 
 mod model_fixtures;
 
@@ -14,7 +14,7 @@ use proptest::prelude::*;
 const WIRES: [Wire; 2] = [Wire::Anthropic, Wire::OpenAi];
 
 #[test]
-fn every_stream_becomes_its_message() {
+fn m2_every_stream_yields_its_message() {
     for fixture in all_streams() {
         let (deltas, outcome) = parse(fixture.wire, [fixture.stream.as_slice()]);
         assert_eq!(outcome, Ok(fixture.expected), "{}", fixture.name);
@@ -23,21 +23,21 @@ fn every_stream_becomes_its_message() {
 }
 
 #[test]
-fn single_bytes_give_the_same_deltas() {
+fn m2_single_bytes_yield_same_deltas() {
     for fixture in all_streams() {
-        let whole = parse(fixture.wire, [fixture.stream.as_slice()]);
-        assert_eq!(parse(fixture.wire, fixture.stream.chunks(1)), whole, "{}", fixture.name);
+        let unsplit = parse(fixture.wire, [fixture.stream.as_slice()]);
+        assert_eq!(parse(fixture.wire, fixture.stream.chunks(1)), unsplit, "{}", fixture.name);
     }
 }
 
 proptest! {
     #[test]
-    fn any_cut_gives_the_same_deltas(
-        which in any::<prop::sample::Index>(),
+    fn m2_every_split_yields_same_deltas(
+        fixture_index in any::<prop::sample::Index>(),
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..24),
     ) {
         let fixtures = all_streams();
-        let fixture = which.get(&fixtures);
+        let fixture = fixture_index.get(&fixtures);
         let stream = &fixture.stream;
         let mut cuts: Vec<_> = cuts.iter().map(|cut| cut.index(stream.len() + 1)).collect();
         cuts.extend([0, stream.len()]);
@@ -48,7 +48,7 @@ proptest! {
 }
 
 #[test]
-fn a_delta_comes_as_soon_as_its_event_is_complete() {
+fn m2_delta_is_emitted_when_its_event_is_complete() {
     let mut parser = openai::Parser::new();
     let mut deltas = Vec::new();
     let piece = "data: {\"choices\":[{\"delta\":{\"content\":\"now\"}}]}\n";
@@ -59,8 +59,8 @@ fn a_delta_comes_as_soon_as_its_event_is_complete() {
 }
 
 #[test]
-fn a_stream_that_is_cut_anywhere_is_a_temporary_failure_or_complete() {
-    // M3: "a stream cut in the middle restarts the step"
+fn m3_truncated_stream_is_temporary_failure_unless_complete() {
+    // M3: a stream that is cut in the middle restarts the step.
     for fixture in all_streams() {
         let mut complete = 0;
         for end in 0..fixture.stream.len() {
@@ -78,14 +78,14 @@ fn a_stream_that_is_cut_anywhere_is_a_temporary_failure_or_complete() {
                 }
             }
         }
-        // Only what follows the last word may be missing: the end marks, and with OpenAI the usage.
-        let most = if fixture.wire == Wire::OpenAi { 200 } else { 3 };
-        assert!(complete <= most, "{}: {complete} cuts count as complete", fixture.name);
+        // Only the data after the text may be missing: the end markers, and with OpenAI the usage.
+        let complete_max = if fixture.wire == Wire::OpenAi { 200 } else { 3 };
+        assert!(complete <= complete_max, "{}: {complete} cuts count as complete", fixture.name);
     }
 }
 
 #[test]
-fn nothing_after_the_end_counts() {
+fn m2_data_after_the_end_is_ignored() {
     for fixture in all_streams() {
         let stream =
             [&fixture.stream, b"\n\ndata: nonsense\n\n".as_slice(), &fixture.stream].concat();
@@ -100,7 +100,7 @@ fn nothing_after_the_end_counts() {
     }
 }
 
-fn failure_of(wire: Wire, stream: &str) -> ModelFailure {
+fn parse_failure(wire: Wire, stream: &str) -> ModelFailure {
     let (deltas, outcome) = parse(wire, [stream.as_bytes()]);
     assert!(!deltas.contains(&Delta::Finished), "{stream}");
     let singles = parse(wire, stream.as_bytes().chunks(1));
@@ -109,8 +109,7 @@ fn failure_of(wire: Wire, stream: &str) -> ModelFailure {
 }
 
 #[test]
-fn errors_in_the_stream_are_the_providers() {
-    // M3
+fn m3_stream_error_has_provider_message_and_kind() {
     use ModelFailureKind::{Permanent, Temporary};
     let overloaded = r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"},"request_id":"r"}"#;
     let invalid =
@@ -128,37 +127,37 @@ fn errors_in_the_stream_are_the_providers() {
         (Wire::OpenAi, overloaded, Temporary, "Overloaded"),
     ];
     for (wire, error, kind, message) in cases {
-        let failure = failure_of(wire, &format!("data: {error}\n\ndata: more\n\n"));
+        let failure = parse_failure(wire, &format!("data: {error}\n\ndata: more\n\n"));
         assert_eq!((failure.kind, &*failure.message), (kind, message), "{error}");
-        let failure = failure_of(wire, &format!("event: error\ndata: {error}\n\n"));
+        let failure = parse_failure(wire, &format!("event: error\ndata: {error}\n\n"));
         assert_eq!((failure.kind, &*failure.message), (kind, message), "{error}");
     }
-    let failure = failure_of(Wire::OpenAi, "event: error\ndata: {\"message\":\"gone\"}\n\n");
+    let failure = parse_failure(Wire::OpenAi, "event: error\ndata: {\"message\":\"gone\"}\n\n");
     assert_eq!(failure.message, "gone");
-    let broken = "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"error\"}]}\n\n";
-    assert_eq!(failure_of(Wire::OpenAi, broken).kind, Temporary);
+    let aborted = "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"error\"}]}\n\n";
+    assert_eq!(parse_failure(Wire::OpenAi, aborted).kind, Temporary);
 }
 
 #[test]
-fn data_that_is_no_json_is_named() {
+fn m3_failure_quotes_data_that_is_not_json() {
     for wire in WIRES {
-        let failure = failure_of(wire, "data: {\"choices\": oops\n\n");
+        let failure = parse_failure(wire, "data: {\"choices\": oops\n\n");
         assert_eq!(failure.kind, ModelFailureKind::Temporary);
         assert!(failure.message.contains("`{\"choices\": oops`"), "{failure}");
-        let long = failure_of(wire, &format!("data: {}\n\n", "€".repeat(10_000)));
+        let long = parse_failure(wire, &format!("data: {}\n\n", "€".repeat(10_000)));
         assert!(long.message.len() < 400, "{long}");
-        let failure = failure_of(wire, "data: [1]\n\n");
+        let failure = parse_failure(wire, "data: [1]\n\n");
         assert!(failure.message.contains("unexpected shape"), "{failure}");
-        let failure = failure_of(wire, "<html>busy</html>");
+        let failure = parse_failure(wire, "<html>busy</html>");
         assert!(failure.message.contains("cut"), "{failure}");
     }
     let text = r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":7}}"#;
-    let failure = failure_of(Wire::Anthropic, &format!("data: {text}\n\n"));
+    let failure = parse_failure(Wire::Anthropic, &format!("data: {text}\n\n"));
     assert!(failure.message.contains("unexpected shape"), "{failure}");
 }
 
 #[test]
-fn a_failed_parser_stays_failed() {
+fn m3_failed_parser_stays_failed() {
     let mut parser = anthropic::Parser::new();
     let mut deltas = Vec::new();
     let failure = parser.push(b"data: x\n\n", &mut deltas).expect_err("not JSON");
@@ -169,21 +168,21 @@ fn a_failed_parser_stays_failed() {
 }
 
 #[test]
-fn too_many_calls_and_blocks_are_refused() {
-    let call = |at: usize| {
+fn m2_too_many_calls_and_blocks_are_rejected() {
+    let call = |index: usize| {
         format!(
-            "data: {{\"choices\":[{{\"delta\":{{\"tool_calls\":[{{\"index\":{at},\"function\":{{\"name\":\"f\"}}}}]}}}}]}}\n\n"
+            "data: {{\"choices\":[{{\"delta\":{{\"tool_calls\":[{{\"index\":{index},\"function\":{{\"name\":\"f\"}}}}]}}}}]}}\n\n"
         )
     };
     let stream: String = (0..=greenroom_core::limits::CALLS_PER_STEP_MAX).map(call).collect();
-    assert_eq!(failure_of(Wire::OpenAi, &stream).kind, ModelFailureKind::Permanent);
+    assert_eq!(parse_failure(Wire::OpenAi, &stream).kind, ModelFailureKind::Permanent);
     let block = "data: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"thinking\"}}\n\n";
     let stream = block.repeat(greenroom_core::limits::MODEL_BLOCKS_MAX + 1);
-    assert_eq!(failure_of(Wire::Anthropic, &stream).kind, ModelFailureKind::Permanent);
+    assert_eq!(parse_failure(Wire::Anthropic, &stream).kind, ModelFailureKind::Permanent);
 }
 
 #[test]
-fn whole_bodies_become_messages() {
+fn m2_complete_body_is_parsed_as_message() {
     let body = br#"{"id":"msg_1","type":"message","role":"assistant","content":[
         {"type":"thinking","thinking":"hm","signature":"s"},{"type":"text","text":"Hi"},
         {"type":"tool_use","id":"toolu_1","name":"add","input":{"x":1}},
@@ -208,7 +207,7 @@ fn whole_bodies_become_messages() {
 }
 
 #[test]
-fn bodies_that_are_no_messages_are_failures() {
+fn m3_body_without_message_is_temporary_failure() {
     let error = br#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#;
     for body in
         [error.as_slice(), b"", b"{}", b"null", b"[]", b"<html>", b"\xFF", b"{\"choices\":[]}"]

@@ -1,4 +1,4 @@
-//! Questions that wait, and whose time is up (G10, G11, D6).
+//! Approvals that wait for an answer or expire (G10, G11, D6).
 
 use crate::{at_least, completed_calls, count_events, last_approval};
 use greenroom_actors::{
@@ -47,13 +47,14 @@ fn is_expiry(event: &SessionEvent) -> bool {
 }
 
 #[actix::test]
-async fn d6_g11_a_waiting_session_leaves_memory_and_comes_back_on_the_decision() {
+async fn d6_g11_session_waiting_for_approval_is_passivated_and_resumes_on_answer() {
     let world = runtime_with_approval().idle_timeout(Duration::ZERO).start().await;
     let session = world.create_session().await;
     let run = world.submit(session, "a").await;
-    let approval: Arc<_> = world.wait_for(session, "the question", last_approval).await;
+    let approval: Arc<_> = world.wait_for(session, "the approval", last_approval).await;
     let path = format!("/sessions/{session}");
-    eventually("it to leave memory", || world.runtime.status_board.snapshot(&path).is_none()).await;
+    let is_passivated = || world.runtime.status_board.snapshot(&path).is_none();
+    eventually("the session to be passivated", is_passivated).await;
     assert_eq!(world.runtime.live_session_count().await, 0);
     let answer = world.execute(session, approve(&approval, true)).await;
     assert_eq!(answer.unwrap(), Answer::Answered { closed: true, repeated: false });
@@ -62,7 +63,7 @@ async fn d6_g11_a_waiting_session_leaves_memory_and_comes_back_on_the_decision()
         SessionEvent::RunCompleted { .. }
     ));
     assert_eq!(completed_calls(&world.journal.events(session))[0].2, "sent");
-    // First answer wins; the same again is fine, another is refused with the first.
+    // The first answer applies; a repetition succeeds, a different answer gets the first decision.
     let same = world.execute(session, approve(&approval, true)).await;
     assert_eq!(same.unwrap(), Answer::Answered { closed: true, repeated: true });
     let other = world.execute(session, approve(&approval, false)).await;
@@ -73,7 +74,7 @@ async fn d6_g11_a_waiting_session_leaves_memory_and_comes_back_on_the_decision()
 }
 
 #[actix::test]
-async fn g10_a_deadline_passes_for_a_session_that_left_memory() {
+async fn g10_passivated_session_expires_approval_at_deadline() {
     let deadline = Duration::from_millis(300);
     let world = runtime_with_approval()
         .idle_timeout(Duration::ZERO)
@@ -82,26 +83,27 @@ async fn g10_a_deadline_passes_for_a_session_that_left_memory() {
         .await;
     let session = world.create_session().await;
     let run = world.submit(session, "a").await;
-    let approval = world.wait_for(session, "the question", last_approval).await;
+    let approval = world.wait_for(session, "the approval", last_approval).await;
     let end = world.wait_for_run_end(session, run).await;
     assert!(matches!(end, SessionEvent::RunCompleted { .. }));
     let events = world.journal.events(session);
     assert_eq!(count_events(&events, is_expiry), 1);
-    let expired = events.iter().find(|it| matches!(it.event, SessionEvent::ApprovalExpired { .. }));
-    assert!(expired.expect("it expired").at >= approval.deadline.unwrap());
+    let is_expired = |event: &SessionEvent| matches!(event, SessionEvent::ApprovalExpired { .. });
+    let expired = events.iter().find(|record| is_expired(&record.event));
+    assert!(expired.expect("the approval expired").at >= approval.deadline.unwrap());
     assert!(world.tools.recorded_calls().is_empty());
     let late = world.execute(session, approve(&approval, true)).await;
     assert!(matches!(late, Err(CommandError::Rejected(Rejection::ApprovalExpired))));
     let desk = || world.runtime.status_board.snapshot("/desk").unwrap();
-    eventually("the desk to forget it", || desk().waiting.is_none()).await;
+    eventually("the approval to be removed", || desk().waiting.is_none()).await;
 }
 
 #[actix::test]
-async fn g10_a_deadline_passes_while_the_process_is_down() {
+async fn g10_approval_expires_while_the_process_is_down() {
     let world = runtime_with_approval().clock(ManualClock::paused()).start().await;
     let session = world.create_session().await;
     let run = world.submit(session, "a").await;
-    world.wait_for(session, "the question", last_approval).await;
+    world.wait_for(session, "the approval", last_approval).await;
     let world = world.crash().start_after(Duration::from_secs(61)).await;
     world.wait_for_run_end(session, run).await;
     assert_eq!(count_events(&world.journal.events(session), is_expiry), 1);
@@ -109,7 +111,7 @@ async fn g10_a_deadline_passes_while_the_process_is_down() {
 }
 
 #[actix::test]
-async fn g10_an_expiry_that_could_not_be_stored_is_repeated() {
+async fn g10_expiry_that_could_not_be_stored_is_repeated() {
     use greenroom_actors::testing::{JournalFault, JournalOperation};
     let world = runtime_with_approval()
         .idle_timeout(Duration::ZERO)
@@ -120,7 +122,7 @@ async fn g10_an_expiry_that_could_not_be_stored_is_repeated() {
         .await;
     let session = world.create_session().await;
     let run = world.submit(session, "a").await;
-    world.wait_for(session, "the question", last_approval).await;
+    world.wait_for(session, "the approval", last_approval).await;
     world.journal.inject_fault(JournalOperation::Append, JournalFault::Unavailable, 1);
     world.journal.inject_fault(JournalOperation::Append, JournalFault::Panic, 1);
     world.wait_for_run_end(session, run).await;
@@ -130,7 +132,7 @@ async fn g10_an_expiry_that_could_not_be_stored_is_repeated() {
 }
 
 #[actix::test]
-async fn g10_questions_without_a_deadline_wait_for_ever() {
+async fn g10_approval_without_deadline_never_expires() {
     let world = runtime_with_approval()
         .clock(ManualClock::paused())
         .agent(|agent| agent.approval_deadlines = rules_with_deadline(None))
@@ -138,9 +140,9 @@ async fn g10_questions_without_a_deadline_wait_for_ever() {
         .await;
     let session = world.create_session().await;
     let run = world.submit(session, "a").await;
-    let approval = world.wait_for(session, "the question", last_approval).await;
+    let approval = world.wait_for(session, "the approval", last_approval).await;
     let world = world.crash().start_after(Duration::from_secs(86_400 * 365)).await;
-    world.execute(session, approve(&approval, true)).await.expect("it still waits");
+    world.execute(session, approve(&approval, true)).await.expect("the approval is open");
     world.wait_for_run_end(session, run).await;
     assert_eq!(world.tools.recorded_calls().len(), 1);
 }

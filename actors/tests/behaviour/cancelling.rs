@@ -1,4 +1,4 @@
-//! Cancelling whatever goes on, at any moment (S6).
+//! Cancellation in every phase of a run (S6).
 
 use crate::{
     at_least, completed_calls, completed_messages, count_events, last_approval, received_event,
@@ -22,7 +22,7 @@ use greenroom_core::{
 use serde_json::json;
 use std::time::Duration;
 
-/// The session answers one more message.
+/// Asserts that the session answers one more message.
 async fn assert_usable(world: &TestRuntime, session: greenroom_core::ids::SessionId, text: &str) {
     world.model.push(ModelReply::text("still here"));
     let run = world.submit(session, text).await;
@@ -42,7 +42,7 @@ fn failures(
 }
 
 #[actix::test]
-async fn s6_a_cancelled_stream_keeps_what_clients_have_seen() {
+async fn s6_cancelled_stream_keeps_the_text_that_clients_received() {
     let model = ScriptedModel::with_replies([ModelReply::new()
         .delta("Größ")
         .delta("e 世")
@@ -52,10 +52,10 @@ async fn s6_a_cancelled_stream_keeps_what_clients_have_seen() {
     let listener = world.subscribe(session, Cursor::default());
     let run = world.submit(session, "a").await;
     let length = u64::try_from("Größe 世".len()).unwrap();
-    let seen = |items: &[FeedItem]| {
-        items.last().is_some_and(|it| it.cursor.offset == length).then_some(())
+    let received = |items: &[FeedItem]| {
+        items.last().is_some_and(|item| item.cursor.offset == length).then_some(())
     };
-    listener.outlet.wait_for("the text so far", seen).await;
+    listener.outlet.wait_for("the text so far", received).await;
     assert_eq!(world.cancel(session).await.unwrap(), Answer::Cancelled { run_id: run });
     let events = world.journal.events(session);
     let (message_id, text, stopped) = completed_messages(&events).remove(0);
@@ -74,7 +74,7 @@ async fn s6_a_cancelled_stream_keeps_what_clients_have_seen() {
 }
 
 #[actix::test]
-async fn s6_cancelling_stops_running_tools_and_says_what_they_may_have_done() {
+async fn s6_cancellation_stops_tools_and_reports_possible_effects() {
     let model = ScriptedModel::with_replies([ModelReply::with_calls([
         ("look", json!({})),
         ("note", json!({})),
@@ -97,12 +97,12 @@ async fn s6_cancelling_stops_running_tools_and_says_what_they_may_have_done() {
     assert!(failures.iter().all(|failure| failure.0 == CallFailureReason::Cancelled));
     assert!(failures[1].1.contains("may have taken effect"), "{failures:?}");
     assert!(failures[2].1.contains("did not take effect"), "{failures:?}");
-    assert_eq!(world.tools.recorded_calls().len(), 2, "the third never started");
+    assert_eq!(world.tools.recorded_calls().len(), 2, "the third call never started");
     assert_usable(&world, session, "b").await;
 }
 
 #[actix::test]
-async fn s6_cancelling_ends_backoffs_of_steps_and_calls() {
+async fn s6_cancellation_ends_backoff_of_steps_and_calls() {
     let long = Duration::from_secs(600);
     let model = ScriptedModel::with_replies([
         ModelReply::new().then(StreamAction::Fail(ModelFailure::temporary("overloaded")))
@@ -127,13 +127,13 @@ async fn s6_cancelling_ends_backoffs_of_steps_and_calls() {
 }
 
 #[actix::test]
-async fn s6_cancelling_closes_questions() {
+async fn s6_cancellation_closes_approvals() {
     let model = ScriptedModel::with_replies([ModelReply::with_calls([("send", json!({}))])]);
     let tools = FakeTools::new().with_tool("send", Risk::WriteHighRisk, |_| ToolScript::new());
     let world = TestRuntime::start(model, tools).await;
     let session = world.create_session().await;
     world.submit(session, "a").await;
-    world.wait_for(session, "the question", last_approval).await;
+    world.wait_for(session, "the approval", last_approval).await;
     world.cancel(session).await.unwrap();
     let cancelled = |event: &SessionEvent| matches!(event, SessionEvent::ApprovalCancelled { .. });
     assert_eq!(count_events(&world.journal.events(session), cancelled), 1);
@@ -142,25 +142,25 @@ async fn s6_cancelling_closes_questions() {
 }
 
 #[actix::test]
-async fn s6_closing_keeps_what_was_said_too() {
+async fn s6_closing_keeps_the_text_received_so_far() {
     let model =
         ScriptedModel::with_replies([ModelReply::new().delta("half").then(StreamAction::Hang)]);
     let world = TestRuntime::start(model, FakeTools::new()).await;
     let session = world.create_session().await;
     let listener = world.subscribe(session, Cursor::default());
     world.submit(session, "a").await;
-    let seen =
-        |items: &[FeedItem]| items.last().is_some_and(|it| it.cursor.offset == 4).then_some(());
-    listener.outlet.wait_for("the text so far", seen).await;
+    let received =
+        |items: &[FeedItem]| items.last().is_some_and(|item| item.cursor.offset == 4).then_some(());
+    listener.outlet.wait_for("the text so far", received).await;
     let close = Input::CloseSession { by: TestRuntime::user(), partial: None };
     assert_eq!(world.execute(session, close).await.unwrap(), Answer::Done);
     assert_eq!(completed_messages(&world.journal.events(session))[0].1, "half");
-    let refused = world.execute(session, TestRuntime::submit_input("b")).await;
-    assert!(matches!(refused, Err(CommandError::Rejected(Rejection::SessionClosed))));
+    let result = world.execute(session, TestRuntime::submit_input("b")).await;
+    assert!(matches!(result, Err(CommandError::Rejected(Rejection::SessionClosed))));
 }
 
 #[actix::test]
-async fn s6_a_stream_that_ended_before_the_cancel_was_looked_at_counts_as_ended() {
+async fn s6_stream_that_ended_before_cancellation_was_handled_is_completed() {
     let (model_gate, log_gate) = (Gate::closed(), Gate::closed());
     let last = vec![Delta::Text("whole".to_owned()), Delta::Finished];
     let model = ScriptedModel::with_replies([ModelReply::new()
@@ -172,7 +172,7 @@ async fn s6_a_stream_that_ended_before_the_cancel_was_looked_at_counts_as_ended(
     let listener = world.subscribe(session, Cursor::default());
     let run = world.submit(session, "a").await;
     model_gate.wait_for_arrivals(1).await;
-    // The session is busy storing; the cancel waits in its mailbox, before the stream's end.
+    // The session is storing; the cancellation waits in its mailbox, before the end of the stream.
     world.journal.inject_fault(JournalOperation::Append, JournalFault::Wait(log_gate.clone()), 1);
     let change = Input::ChangeSettings {
         patch: Settings::default().into(),
@@ -190,13 +190,15 @@ async fn s6_a_stream_that_ended_before_the_cancel_was_looked_at_counts_as_ended(
         async move { runtime.execute(session, cancel).await }
     });
     let path = format!("/sessions/{session}");
-    let waits =
-        || world.runtime.status_board.snapshot(&path).is_some_and(|it| it.mailbox_depth > 0);
-    greenroom_actors::testing::eventually("the cancel to wait", waits).await;
+    let waits = || {
+        let snapshot = world.runtime.status_board.snapshot(&path);
+        snapshot.is_some_and(|snapshot| snapshot.mailbox_depth > 0)
+    };
+    greenroom_actors::testing::eventually("the cancellation to wait", waits).await;
     model_gate.open();
-    let whole =
-        |items: &[FeedItem]| items.last().is_some_and(|it| it.cursor.offset == 9).then_some(());
-    listener.outlet.wait_for("the whole text", whole).await;
+    let complete =
+        |items: &[FeedItem]| items.last().is_some_and(|item| item.cursor.offset == 9).then_some(());
+    listener.outlet.wait_for("the complete text", complete).await;
     log_gate.open();
     busy.await.unwrap().expect("the settings change");
     let cancelled = with_timeout("the answer", cancel).await.unwrap();
@@ -206,13 +208,13 @@ async fn s6_a_stream_that_ended_before_the_cancel_was_looked_at_counts_as_ended(
     );
     let end = world.wait_for_run_end(session, run).await;
     assert!(matches!(end, SessionEvent::RunCompleted { .. }), "{end:?}");
-    let said = completed_messages(&world.journal.events(session));
-    assert_eq!((said[0].1.as_str(), said[0].2), ("the whole", false));
+    let messages = completed_messages(&world.journal.events(session));
+    assert_eq!((messages[0].1.as_str(), messages[0].2), ("the whole", false));
     assert_usable(&world, session, "b").await;
 }
 
 #[actix::test]
-async fn s6_d8_a_cancel_that_cannot_be_stored_leaves_a_session_that_goes_on() {
+async fn s6_d8_cancellation_that_cannot_be_stored_lets_the_session_continue() {
     let model = ScriptedModel::with_replies([
         ModelReply::new().delta("half").then(StreamAction::Hang),
         ModelReply::text("whole"),
@@ -221,20 +223,20 @@ async fn s6_d8_a_cancel_that_cannot_be_stored_leaves_a_session_that_goes_on() {
     let session = world.create_session().await;
     let listener = world.subscribe(session, Cursor::default());
     let run = world.submit(session, "a").await;
-    let seen =
-        |items: &[FeedItem]| items.last().is_some_and(|it| it.cursor.offset == 4).then_some(());
-    listener.outlet.wait_for("the text so far", seen).await;
+    let received =
+        |items: &[FeedItem]| items.last().is_some_and(|item| item.cursor.offset == 4).then_some(());
+    listener.outlet.wait_for("the text so far", received).await;
     world.journal.inject_fault(JournalOperation::Append, JournalFault::Unavailable, 1);
-    let refused = world.cancel(session).await;
-    assert!(matches!(refused, Err(CommandError::Unavailable(_))), "{refused:?}");
-    // It was not cancelled, so it goes on: with a new message, since the stream was stopped.
+    let result = world.cancel(session).await;
+    assert!(matches!(result, Err(CommandError::Unavailable(_))), "{result:?}");
+    // The run continues with a new message, because the stream was stopped.
     let end = world.wait_for_run_end(session, run).await;
     assert!(matches!(end, SessionEvent::RunCompleted { .. }), "{end:?}");
     assert_eq!(completed_messages(&world.journal.events(session))[0].1, "whole");
 }
 
 #[actix::test]
-async fn s6_a_cancel_that_races_with_the_end_is_answered_and_leaves_the_session_usable() {
+async fn s6_cancellation_racing_with_the_end_is_answered_and_session_stays_usable() {
     let world = TestRuntime::start(ScriptedModel::with_replies([]), FakeTools::new()).await;
     let session = world.create_session().await;
     let listener = world.subscribe(session, Cursor::default());
@@ -247,7 +249,7 @@ async fn s6_a_cancel_that_races_with_the_end_is_answered_and_leaves_the_session_
             .push(ModelReply::new().delta("one ").wait(&gate).delta("two ").delta("three").done());
         let run = world.submit(session, &format!("message {round}")).await;
         gate.wait_for_arrivals(1).await;
-        // The race: whoever is first wins, and both are fine.
+        // The race: the first one wins; both results are valid.
         if round % 2 == 0 {
             gate.open();
         }
@@ -274,15 +276,15 @@ async fn s6_a_cancel_that_races_with_the_end_is_answered_and_leaves_the_session_
     listener.outlet.wait_for("the end", received_event(events.last().unwrap().seq)).await;
     assert_eq!(listener.outlet.events(), events);
     for (message_id, text, _) in completed_messages(&events) {
-        assert_eq!(listener.outlet.text_of(&message_id), text, "clients saw what was kept");
+        assert_eq!(listener.outlet.text_of(&message_id), text, "clients received the kept text");
     }
     let discarded = |event: &SessionEvent| matches!(event, SessionEvent::MessageDiscarded { .. });
-    assert_eq!(count_events(&events, discarded), 0, "what was said is never thrown away");
+    assert_eq!(count_events(&events, discarded), 0, "received text is never discarded");
     assert!(completed_calls(&events).is_empty());
 }
 
 #[actix::test]
-async fn s4_s6_an_interrupting_message_keeps_what_was_said_and_runs_before_those_that_wait() {
+async fn s4_s6_interrupting_message_keeps_text_and_runs_before_queued_messages() {
     let model = ScriptedModel::with_replies([
         ModelReply::new().delta("half").then(StreamAction::Hang),
         ModelReply::text("interrupted"),
@@ -293,8 +295,9 @@ async fn s4_s6_an_interrupting_message_keeps_what_was_said_and_runs_before_those
     let listener = world.subscribe(session, Cursor::default());
     let first = world.submit(session, "a").await;
     let queued = world.submit(session, "b").await;
-    let seen = |items: &[FeedItem]| items.iter().any(|item| item.cursor.offset == 4).then_some(());
-    listener.outlet.wait_for("the text so far", seen).await;
+    let received =
+        |items: &[FeedItem]| items.iter().any(|item| item.cursor.offset == 4).then_some(());
+    listener.outlet.wait_for("the text so far", received).await;
     let Input::SubmitMessage { message: NewMessage { message_id, text, digest, .. }, .. } =
         TestRuntime::submit_input("c")
     else {
@@ -305,23 +308,23 @@ async fn s4_s6_an_interrupting_message_keeps_what_was_said_and_runs_before_those
         by: TestRuntime::user(),
         partial: None,
     };
-    let taken = world.execute(session, interrupt).await;
-    assert!(matches!(taken, Ok(Answer::Submitted { repeated: false, .. })), "{taken:?}");
+    let result = world.execute(session, interrupt).await;
+    assert!(matches!(result, Ok(Answer::Submitted { repeated: false, .. })), "{result:?}");
     assert!(matches!(
         world.wait_for_run_end(session, first).await,
         SessionEvent::RunCancelled { .. }
     ));
     world.wait_for_run_end(session, queued).await;
-    let said: Vec<_> = completed_messages(&world.journal.events(session))
+    let messages: Vec<_> = completed_messages(&world.journal.events(session))
         .into_iter()
         .map(|(_, text, stopped)| (text, stopped))
         .collect();
     let expected = [("half", true), ("interrupted", false), ("queued", false)];
-    assert_eq!(said, expected.map(|(text, stopped)| (text.to_owned(), stopped)));
+    assert_eq!(messages, expected.map(|(text, stopped)| (text.to_owned(), stopped)));
 }
 
 #[actix::test]
-async fn r1_what_a_tool_answers_after_a_cancel_is_noted() {
+async fn r1_tool_result_after_cancellation_is_recorded() {
     let late =
         ToolOutcome::Completed(ToolOutput { text: "order 17".to_owned(), ..Default::default() });
     let order = move |_: &_| ToolScript::new().then(ToolAction::LateResult(late.clone()));

@@ -1,5 +1,5 @@
-//! Tasks in other sessions' hands (S8): what parent, child and grandchild promise together, and after
-//! a crash.
+//! Delegation to child sessions (S8): parents, children and grandchildren, in normal operation and
+//! after a crash.
 
 use crate::{completed_calls, count_events, last_approval};
 use greenroom_actors::{
@@ -26,10 +26,11 @@ use serde_json::json;
 use std::sync::Arc;
 
 fn agent_name(agent: &str) -> AgentName {
-    AgentName::parse(agent).expect("a plain word is an agent's name")
+    AgentName::parse(agent).expect("the name is valid")
 }
 
-/// A world whose agent `default` may ask `lead`, and that one `researcher`; each is told its own name.
+/// Creates a runtime in which agent `default` may delegate to `lead`, and `lead` to `researcher`. The
+/// system prompt of each agent contains its name.
 fn runtime_with_agents(model: ScriptedModel, tools: FakeTools) -> TestRuntimeBuilder {
     let profile = |name: &str, delegates: &[&str]| AgentProfile {
         models: vec!["scripted".to_owned()],
@@ -53,7 +54,7 @@ fn is_from_agent(request: &ModelRequest, agent: &str) -> bool {
     request.system.stable.contains(&format!("You are {agent}."))
 }
 
-/// Whether it was asked before any result came.
+/// True if the request contains no tool results.
 fn is_first_step(request: &ModelRequest) -> bool {
     !request.messages.iter().any(|message| matches!(message, Message::ToolResults(_)))
 }
@@ -62,7 +63,7 @@ fn delegate_reply(agent: &str, task: &str) -> ModelReply {
     ModelReply::with_calls([("delegate", json!({"agent": agent, "task": task}))])
 }
 
-/// `default` asks `researcher`, which answers as `answer` says; then it answers itself.
+/// Creates a model in which `default` delegates to `researcher`, which replies with `answer`.
 fn delegating_model(
     mut answer: impl FnMut(&ModelRequest) -> ModelReply + Send + 'static,
 ) -> ScriptedModel {
@@ -73,16 +74,16 @@ fn delegating_model(
     })
 }
 
-/// The session's children, oldest first.
+/// Returns the session's children, oldest first.
 async fn children(world: &TestRuntime, parent: SessionId) -> Vec<SessionRow> {
-    let descent = ParentFilter::ChildrenOf(parent);
-    let query = SessionQuery { parent_filter: descent, limit: 10, ..SessionQuery::default() };
+    let parent_filter = ParentFilter::ChildrenOf(parent);
+    let query = SessionQuery { parent_filter, limit: 10, ..SessionQuery::default() };
     let mut rows = world.journal.list_sessions(query).await.expect("the journal can be read");
     rows.reverse();
     rows
 }
 
-/// The child that is recorded first.
+/// Returns the first recorded child.
 async fn wait_for_child(world: &TestRuntime, parent: SessionId) -> SessionId {
     world
         .wait_for(parent, "a child", |events| {
@@ -96,30 +97,30 @@ async fn wait_for_child(world: &TestRuntime, parent: SessionId) -> SessionId {
         .await
 }
 
-/// The events of that session that the log above it tells of, whatever it is told through.
-fn mirrored_seqs(events: &[EventRecord], of: SessionId) -> Vec<Seq> {
-    fn told(record: &EventRecord, of: SessionId) -> Option<Seq> {
+/// Returns the events of `session` that `events` mirror, at any level of nesting.
+fn mirrored_seqs(events: &[EventRecord], session: SessionId) -> Vec<Seq> {
+    fn mirrored_seq(record: &EventRecord, session: SessionId) -> Option<Seq> {
         let SessionEvent::ChildEvent { session_id, event, .. } = &record.event else { return None };
-        if *session_id == of { Some(event.seq) } else { told(event, of) }
+        if *session_id == session { Some(event.seq) } else { mirrored_seq(event, session) }
     }
-    events.iter().filter_map(|record| told(record, of)).collect()
+    events.iter().filter_map(|record| mirrored_seq(record, session)).collect()
 }
 
-/// Waits until the parent's log has the child's, whole.
+/// Waits until the parent's log mirrors every event of the child.
 async fn wait_for_full_mirror(world: &TestRuntime, parent: SessionId, child: SessionId) {
     let expected: Vec<_> = world.journal.events(child).iter().map(|record| record.seq).collect();
     world
-        .wait_for(parent, "the child's whole log", |events| {
-            let found = mirrored_seqs(events, child);
-            assert!(found.len() <= expected.len(), "{found:?}");
-            (found == expected).then_some(())
+        .wait_for(parent, "the child's complete log", |events| {
+            let mirrored = mirrored_seqs(events, child);
+            assert!(mirrored.len() <= expected.len(), "{mirrored:?}");
+            (mirrored == expected).then_some(())
         })
         .await;
 }
 
 fn decide(events: &[EventRecord], approved: bool) -> Input {
     Input::AnswerApproval {
-        approval_id: last_approval(events).expect("somebody was asked").approval_id,
+        approval_id: last_approval(events).expect("an approval was requested").approval_id,
         answer: ApprovalAnswer::Overall { approved, reason: None },
         for_session: None,
         by: TestRuntime::user(),
@@ -137,7 +138,7 @@ fn failures(events: &[EventRecord]) -> Vec<(CallFailureReason, String)> {
 }
 
 #[actix::test]
-async fn s8_a_childs_answer_is_the_calls_result() {
+async fn s8_child_answer_is_result_of_the_call() {
     let model = delegating_model(|_| ModelReply::text("5 ISK"));
     let world = runtime_with_agents(model, FakeTools::new()).shard_count(2).start().await;
     let session = world.create_session().await;
@@ -153,15 +154,15 @@ async fn s8_a_childs_answer_is_the_calls_result() {
     assert_eq!((row.status, row.agent.as_str()), (SessionStatus::Closed, "researcher"));
     assert_eq!(row.owner, TestRuntime::user());
     wait_for_full_mirror(&world, session, row.session_id).await;
-    // It knows of its task, and of nothing else.
-    let asked = world.model.requests();
-    let of_child = asked.iter().find(|request| is_from_agent(request, "researcher")).unwrap();
-    let [Message::User { text, .. }] = &of_child.messages[..] else { panic!("{of_child:?}") };
+    // The child reads its task only.
+    let requests = world.model.requests();
+    let request = requests.iter().find(|request| is_from_agent(request, "researcher")).unwrap();
+    let [Message::User { text, .. }] = &request.messages[..] else { panic!("{request:?}") };
     assert_eq!(&**text, "Find the price");
 }
 
 #[actix::test]
-async fn s8_what_goes_wrong_in_a_child_is_an_error_result_that_says_so() {
+async fn s8_failed_child_is_error_result_with_reason() {
     let fails = |_: &ModelRequest| {
         ModelReply::new()
             .then(StreamAction::Fail(ModelFailure::permanent("temporarily no such model")))
@@ -178,7 +179,7 @@ async fn s8_what_goes_wrong_in_a_child_is_an_error_result_that_says_so() {
 }
 
 #[actix::test]
-async fn s8_a_child_that_is_cancelled_by_itself_leaves_its_parent_an_error() {
+async fn s8_cancelled_child_is_error_result_of_parent() {
     let world = runtime_with_agents(
         delegating_model(|_| ModelReply::new().then(StreamAction::Hang)),
         FakeTools::new(),
@@ -198,7 +199,8 @@ async fn s8_a_child_that_is_cancelled_by_itself_leaves_its_parent_an_error() {
     wait_for_full_mirror(&world, session, child).await;
 }
 
-/// `default` asks `lead`, that asks `researcher`, and that buys something.
+/// Creates a model in which `default` delegates to `lead`, `lead` to `researcher`, and `researcher`
+/// calls `buy`.
 fn three_level_chain() -> (ScriptedModel, FakeTools) {
     let model = ScriptedModel::with_handler(|request| match request {
         request if is_from_agent(request, "researcher") && is_first_step(request) => {
@@ -217,24 +219,24 @@ fn three_level_chain() -> (ScriptedModel, FakeTools) {
     (model, tools)
 }
 
-/// Starts it, and waits until the grandchild asks; the root, the child and the grandchild.
+/// Runs the chain until the grandchild requests approval. Returns root, child and grandchild.
 async fn start_chain_until_approval(world: &TestRuntime) -> [SessionId; 3] {
     let settings = Settings { autonomy_level: Autonomy::Assisted, ..Settings::default() };
     let root = world.create_session_with(settings).await;
     world.submit(root, "go").await;
     let lead = wait_for_child(world, root).await;
     let researcher = wait_for_child(world, lead).await;
-    world.wait_for(researcher, "a question", |events| last_approval(events).map(drop)).await;
+    world.wait_for(researcher, "an approval", |events| last_approval(events).map(drop)).await;
     [root, lead, researcher]
 }
 
 #[actix::test]
-async fn s8_a_grandchilds_question_is_asked_at_the_root() {
+async fn s8_grandchild_approval_is_requested_at_the_root() {
     let (model, tools) = three_level_chain();
     let world = runtime_with_agents(model, tools).shard_count(2).start().await;
     let [root, lead, researcher] = start_chain_until_approval(&world).await;
-    let question = world
-        .wait_for(root, "the question at the root", |events| {
+    let approval = world
+        .wait_for(root, "the approval at the root", |events| {
             events.iter().find_map(|record| match record.event.source_event() {
                 SessionEvent::ApprovalRequested { approval } => Some(approval.clone()),
                 _other => None,
@@ -245,7 +247,7 @@ async fn s8_a_grandchilds_question_is_asked_at_the_root() {
     let rows = world.journal.list_approvals(query).await.unwrap();
     assert_eq!(rows.len(), 1);
     assert_eq!(rows[0].session_id, researcher);
-    assert_eq!(rows[0].approval.approval_id, question.approval_id);
+    assert_eq!(rows[0].approval.approval_id, approval.approval_id);
     let row = world.journal.load_session(researcher).await.unwrap().unwrap();
     let parent = row.parent.unwrap();
     assert_eq!((parent.session_id, parent.root.session_id, parent.depth), (lead, root, 2));
@@ -261,7 +263,7 @@ async fn s8_a_grandchilds_question_is_asked_at_the_root() {
 }
 
 #[actix::test]
-async fn s8_cancelling_the_root_cancels_everything_below_it_with_its_questions() {
+async fn s8_cancelling_the_root_cancels_descendants_and_their_approvals() {
     let (model, tools) = three_level_chain();
     let world = runtime_with_agents(model, tools).start().await;
     let [root, lead, researcher] = start_chain_until_approval(&world).await;
@@ -279,11 +281,11 @@ async fn s8_cancelling_the_root_cancels_everything_below_it_with_its_questions()
     }
     let cancelled = |event: &SessionEvent| matches!(event, SessionEvent::ApprovalCancelled { .. });
     assert_eq!(count_events(&world.journal.events(researcher), cancelled), 1);
-    let told = |event: &SessionEvent| cancelled(event.source_event());
+    let mirrored = |event: &SessionEvent| cancelled(event.source_event());
     assert_eq!(
-        count_events(&world.journal.events(root), told),
+        count_events(&world.journal.events(root), mirrored),
         1,
-        "whoever watches the root sees it go"
+        "the root's log mirrors the cancellation"
     );
     let (reason, error) = failures(&world.journal.events(root)).remove(0);
     assert_eq!(reason, CallFailureReason::Cancelled);
@@ -294,7 +296,7 @@ async fn s8_cancelling_the_root_cancels_everything_below_it_with_its_questions()
 }
 
 #[actix::test]
-async fn s8_d2_after_a_crash_each_call_finds_its_child_again() {
+async fn s8_d2_call_finds_its_child_after_a_crash() {
     let (model, tools) = three_level_chain();
     let world = runtime_with_agents(model, tools).start().await;
     let [root, lead, researcher] = start_chain_until_approval(&world).await;
@@ -313,11 +315,12 @@ async fn s8_d2_after_a_crash_each_call_finds_its_child_again() {
 }
 
 #[actix::test]
-async fn s8_d2_a_child_that_works_while_the_process_dies_goes_on() {
+async fn s8_d2_working_child_continues_after_a_crash() {
     let gate = Gate::closed();
-    let waits = gate.clone();
-    let model =
-        delegating_model(move |_| ModelReply::new().delta("5 I").wait(&waits).delta("SK").done());
+    let model_gate = gate.clone();
+    let model = delegating_model(move |_| {
+        ModelReply::new().delta("5 I").wait(&model_gate).delta("SK").done()
+    });
     let world = runtime_with_agents(model, FakeTools::new()).start().await;
     let session = world.create_session().await;
     let run = world.submit(session, "go").await;
@@ -335,11 +338,12 @@ async fn s8_d2_a_child_that_works_while_the_process_dies_goes_on() {
 }
 
 #[actix::test]
-async fn s8_an_interrupt_that_a_child_refuses_leaves_its_answer_alone() {
+async fn s8_interrupt_rejected_by_child_does_not_affect_its_answer() {
     let gate = Gate::closed();
-    let waits = gate.clone();
-    let model =
-        delegating_model(move |_| ModelReply::new().delta("5 I").wait(&waits).delta("SK").done());
+    let model_gate = gate.clone();
+    let model = delegating_model(move |_| {
+        ModelReply::new().delta("5 I").wait(&model_gate).delta("SK").done()
+    });
     let world = runtime_with_agents(model, FakeTools::new()).start().await;
     let session = world.create_session().await;
     let run = world.submit(session, "go").await;
@@ -349,10 +353,10 @@ async fn s8_an_interrupt_that_a_child_refuses_leaves_its_answer_alone() {
         unreachable!()
     };
     let interrupt = Input::Interrupt { message, by: TestRuntime::user(), partial: None };
-    let refused = world.execute(child, interrupt).await;
+    let result = world.execute(child, interrupt).await;
     assert!(
-        matches!(refused, Err(CommandError::Rejected(Rejection::IsChildSession { .. }))),
-        "{refused:?}"
+        matches!(result, Err(CommandError::Rejected(Rejection::IsChildSession { .. }))),
+        "{result:?}"
     );
     gate.open();
     assert!(matches!(
@@ -363,17 +367,18 @@ async fn s8_an_interrupt_that_a_child_refuses_leaves_its_answer_alone() {
 }
 
 #[actix::test]
-async fn s8_a_cancel_that_the_child_did_not_hear_before_a_crash_reaches_it_after() {
+async fn s8_cancellation_lost_in_a_crash_reaches_child_afterwards() {
     let gate = Gate::closed();
-    let waits = gate.clone();
-    let model = delegating_model(move |_| ModelReply::new().wait(&waits).then(StreamAction::Hang));
+    let model_gate = gate.clone();
+    let model =
+        delegating_model(move |_| ModelReply::new().wait(&model_gate).then(StreamAction::Hang));
     let world = runtime_with_agents(model, FakeTools::new()).start().await;
     let session = world.create_session().await;
     world.submit(session, "go").await;
     let child = wait_for_child(&world, session).await;
     gate.wait_for_arrivals(1).await;
     wait_for_full_mirror(&world, session, child).await;
-    // The parent's cancel is stored; whoever is to tell the child dies with the process.
+    // The parent's cancellation is stored; the process crashes before the child is notified.
     world.journal.inject_fault(
         JournalOperation::Append,
         JournalFault::WaitAfterStoring(Gate::closed()),
@@ -383,7 +388,7 @@ async fn s8_a_cancel_that_the_child_did_not_hear_before_a_crash_reaches_it_after
     let cancel = Input::CancelRun { run_id: None, by: TestRuntime::user(), partial: None };
     drop(actix::spawn(async move { runtime.execute(session, cancel).await }));
     world
-        .wait_for(session, "the cancel", |events| {
+        .wait_for(session, "the cancellation", |events| {
             let last = &events.last()?.event;
             matches!(last, SessionEvent::RunCancelled { .. }).then_some(())
         })
@@ -411,7 +416,7 @@ async fn s8_purging_a_session_purges_its_children() {
 }
 
 #[actix::test]
-async fn s8_settings_that_narrow_reach_a_child_that_works() {
+async fn s8_narrowed_settings_reach_a_working_child() {
     let (model, tools) = three_level_chain();
     let world = runtime_with_agents(model, tools).start().await;
     let [root, _, researcher] = start_chain_until_approval(&world).await;
@@ -431,10 +436,10 @@ async fn s8_settings_that_narrow_reach_a_child_that_works() {
         .await;
     let widen = Settings { autonomy_level: Autonomy::Supervised, ..Settings::default() };
     let widen = Input::ChangeSettings { patch: widen.into(), title: None, by: TestRuntime::user() };
-    let refused = world.execute(researcher, widen).await;
+    let result = world.execute(researcher, widen).await;
     assert!(
-        matches!(refused, Err(CommandError::Rejected(Rejection::ChildSettingsWidened { .. }))),
-        "{refused:?}"
+        matches!(result, Err(CommandError::Rejected(Rejection::ChildSettingsWidened { .. }))),
+        "{result:?}"
     );
     let message = world.execute(researcher, TestRuntime::submit_input("and then?")).await;
     assert!(
@@ -444,12 +449,12 @@ async fn s8_settings_that_narrow_reach_a_child_that_works() {
 }
 
 #[actix::test]
-async fn s8_several_tasks_are_worked_on_side_by_side() {
+async fn s8_several_children_work_in_parallel() {
     let gate = Gate::closed();
-    let waits = gate.clone();
+    let model_gate = gate.clone();
     let model = ScriptedModel::with_handler(move |request| match request {
         request if is_from_agent(request, "researcher") => {
-            ModelReply::new().wait(&waits).delta("found").done()
+            ModelReply::new().wait(&model_gate).delta("found").done()
         }
         request if is_first_step(request) => ModelReply::with_calls(
             ["one", "two", "three"]

@@ -1,4 +1,4 @@
-//! What the log promises when it, or the process, fails (D1 to D3, D8).
+//! Durability when the journal or the process fails (D1 to D3, D8).
 
 use crate::{
     at_least, completed_calls, completed_messages, count_events, last_approval, received_event,
@@ -33,10 +33,10 @@ use std::{sync::Arc, time::Duration};
 
 const LONG: Duration = Duration::from_secs(600);
 
-/// A tool that may run twice and fails once in a way that passes, with a long backoff.
+/// Creates a repeatable tool with a long backoff between attempts.
 fn retrying_tool() -> CatalogEntry {
-    let span = Some(ConfigDuration(LONG));
-    let retry = Some(RetryEntry { retries_max: None, base: span, cap: span });
+    let delay = Some(ConfigDuration(LONG));
+    let retry = Some(RetryEntry { retries_max: None, base: delay, cap: delay });
     CatalogEntry { risk: Some(Risk::ReadOnly), retry, ..CatalogEntry::default() }
 }
 
@@ -45,7 +45,7 @@ fn is_unavailable(answer: &Result<Answer, CommandError>) -> bool {
 }
 
 #[actix::test]
-async fn d1_a_command_that_cannot_be_stored_changes_nothing() {
+async fn d1_command_that_cannot_be_stored_changes_nothing() {
     let world =
         TestRuntime::start(ScriptedModel::with_replies([ModelReply::text("x")]), FakeTools::new())
             .await;
@@ -58,7 +58,7 @@ async fn d1_a_command_that_cannot_be_stored_changes_nothing() {
     assert_eq!(world.journal.events(session).len(), 1);
     assert!(world.model.requests().is_empty(), "nothing was dispatched");
     listener.outlet.wait_for("the creation", received_event(Seq(1))).await;
-    // The very same message is taken now, and clients see it once.
+    // The same message is accepted now, and clients receive it once.
     let run = world.submit(session, "a").await;
     world.wait_for_run_end(session, run).await;
     let events = world.journal.events(session);
@@ -90,13 +90,13 @@ async fn d1_nothing_is_published_or_dispatched_before_commit() {
     assert_eq!(listener.outlet.items().len(), 1);
     assert!(!submit.is_finished());
     gate.open();
-    let answer = submit.await.expect("it does not panic");
-    let Ok(Answer::Submitted { run_id, .. }) = answer else { panic!("taken: {answer:?}") };
+    let answer = submit.await.expect("the task does not panic");
+    let Ok(Answer::Submitted { run_id, .. }) = answer else { panic!("accepted: {answer:?}") };
     world.wait_for_run_end(session, run_id).await;
 }
 
 #[actix::test]
-async fn d1_d8_results_that_cannot_be_stored_are_kept_in_order_and_nothing_new_starts() {
+async fn d1_d8_unstored_results_are_kept_in_order_and_nothing_new_starts() {
     let (first, second, third) = (Gate::closed(), Gate::closed(), Gate::closed());
     let gates = [first.clone(), second.clone(), third.clone()];
     let model = ScriptedModel::with_replies([
@@ -108,23 +108,26 @@ async fn d1_d8_results_that_cannot_be_stored_are_kept_in_order_and_nothing_new_s
         ModelReply::text("done"),
     ]);
     let tools = FakeTools::new().with_tool("look", Risk::ReadOnly, move |call| {
-        let at = call.arguments["at"].as_u64().unwrap();
-        ToolScript::new().wait(&gates[usize::try_from(at).unwrap()]).done(&at.to_string())
+        let index = call.arguments["at"].as_u64().unwrap();
+        ToolScript::new().wait(&gates[usize::try_from(index).unwrap()]).done(&index.to_string())
     });
     let world = TestRuntime::start(model, tools).await;
     let session = world.create_session().await;
     let run = world.submit(session, "a").await;
     world.tools.wait_for_calls(3).await;
-    // The first result can't be stored, not when it comes and not when it is tried again.
+    // The first result cannot be stored, neither when it arrives nor when storing is retried.
     let retry = Gate::closed();
     world.journal.inject_fault(JournalOperation::Append, JournalFault::Unavailable, 1);
     world.journal.inject_fault(JournalOperation::Append, JournalFault::Wait(retry.clone()), 1);
     let path = format!("/sessions/{session}");
-    let failed = || world.runtime.status_board.snapshot(&path).is_some_and(|it| it.failed >= 1);
+    let failed = || {
+        let snapshot = world.runtime.status_board.snapshot(&path);
+        snapshot.is_some_and(|snapshot| snapshot.failed >= 1)
+    };
     let handled = |count| {
         let board = world.runtime.status_board.clone();
         let path = path.clone();
-        move || board.snapshot(&path).is_some_and(|it| it.handled >= count)
+        move || board.snapshot(&path).is_some_and(|snapshot| snapshot.handled >= count)
     };
     let before = world.runtime.status_board.snapshot(&path).expect("it is live").handled;
     first.open();
@@ -135,26 +138,27 @@ async fn d1_d8_results_that_cannot_be_stored_are_kept_in_order_and_nothing_new_s
     eventually("the third result", handled(before + 3)).await;
     assert!(completed_calls(&world.journal.events(session)).is_empty());
     assert!(is_unavailable(&world.execute(session, TestRuntime::submit_input("b")).await));
-    assert_eq!(world.model.requests().len(), 1, "no new effect starts meanwhile");
+    assert_eq!(world.model.requests().len(), 1, "no new effect starts during the outage");
     retry.open();
     let end = world.wait_for_run_end(session, run).await;
     assert!(matches!(end, SessionEvent::RunCompleted { .. }), "{end:?}");
     let results = completed_calls(&world.journal.events(session));
     let results: Vec<_> = results.iter().map(|call| call.2.as_str()).collect();
-    assert_eq!(results, ["0", "1", "2"], "in the order they came");
-    assert_eq!(world.tools.recorded_calls().len(), 3, "nothing ran twice");
+    assert_eq!(results, ["0", "1", "2"], "in order of arrival");
+    assert_eq!(world.tools.recorded_calls().len(), 3, "no call ran twice");
 }
 
 #[actix::test]
-async fn d8_a_result_survives_an_outage_of_several_tries() {
+async fn d8_result_survives_an_outage_of_several_append_attempts() {
     let gate = Gate::closed();
     let model = ScriptedModel::with_replies([
         ModelReply::with_calls([("look", json!({})), ("look", json!({}))]),
         ModelReply::text("done"),
     ]);
-    let turn = gate.clone();
-    let tools = FakeTools::new()
-        .with_tool("look", Risk::ReadOnly, move |_| ToolScript::new().wait(&turn).done("seen"));
+    let tool_gate = gate.clone();
+    let tools = FakeTools::new().with_tool("look", Risk::ReadOnly, move |_| {
+        ToolScript::new().wait(&tool_gate).done("seen")
+    });
     let world = TestRuntime::start(model, tools).await;
     let session = world.create_session().await;
     let run = world.submit(session, "a").await;
@@ -163,7 +167,7 @@ async fn d8_a_result_survives_an_outage_of_several_tries() {
     gate.open();
     world.wait_for_run_end(session, run).await;
     assert_eq!(completed_calls(&world.journal.events(session)).len(), 2);
-    // And it takes commands again.
+    // The session accepts commands again.
     world.model.push(ModelReply::text("more"));
     let run = world.submit(session, "b").await;
     world.wait_for_run_end(session, run).await;
@@ -189,7 +193,7 @@ async fn d1_session_is_rebuilt_after_an_append_conflict() {
         records: Arc::new([record]),
         projection: Projection::default(),
     };
-    world.journal.append(foreign).await.expect("it is stored");
+    world.journal.append(foreign).await.expect("the commit is stored");
     assert!(is_unavailable(&world.execute(session, TestRuntime::submit_input("a")).await));
     let run = submit_with_retry(&world, session, "a").await;
     world.wait_for_run_end(session, run).await;
@@ -206,10 +210,10 @@ async fn d1_append_stored_despite_error_is_detected_and_dispatched() {
     let session = world.create_session().await;
     world.journal.inject_fault(JournalOperation::Append, JournalFault::UnavailableAfterStoring, 1);
     assert!(is_unavailable(&world.execute(session, TestRuntime::submit_input("a")).await));
-    // Nobody asks again, and the run that is in the log goes on all the same.
+    // Without a further command, the run in the log continues.
     let completed = |event: &SessionEvent| matches!(event, SessionEvent::RunCompleted { .. });
     world.wait_for(session, "the run's end", at_least(1, completed)).await;
-    // Asking again finds it.
+    // A repetition of the command finds the run.
     let again = world.execute(session, TestRuntime::submit_input("a")).await;
     assert!(matches!(again, Ok(Answer::Submitted { repeated: true, .. })), "{again:?}");
     assert_eq!(world.model.requests().len(), 1);
@@ -222,9 +226,9 @@ async fn d1_result_stored_despite_error_is_not_stored_twice() {
         ModelReply::with_calls([("note", json!({}))]),
         ModelReply::text("done"),
     ]);
-    let turn = gate.clone();
+    let tool_gate = gate.clone();
     let tools = FakeTools::new().with_tool("note", Risk::WriteLowRisk, move |_| {
-        ToolScript::new().wait(&turn).done("noted")
+        ToolScript::new().wait(&tool_gate).done("noted")
     });
     let world = TestRuntime::start(model, tools).await;
     let session = world.create_session().await;
@@ -246,7 +250,8 @@ async fn d8_read_outage_does_not_park_sessions() {
         .await;
     let session = world.create_session().await;
     let path = format!("/sessions/{session}");
-    eventually("it to leave", || world.runtime.status_board.snapshot(&path).is_none()).await;
+    let is_passivated = || world.runtime.status_board.snapshot(&path).is_none();
+    eventually("the session to be passivated", is_passivated).await;
     world.journal.inject_fault(JournalOperation::Read, JournalFault::Unavailable, 5);
     let unavailable = world.execute(session, TestRuntime::submit_input("a")).await;
     assert!(is_unavailable(&unavailable), "{unavailable:?}");
@@ -255,7 +260,7 @@ async fn d8_read_outage_does_not_park_sessions() {
 }
 
 #[actix::test]
-async fn d2_a_streaming_step_restarts_after_a_crash() {
+async fn d2_streaming_step_restarts_after_a_crash() {
     let model = ScriptedModel::with_replies([
         ModelReply::new().delta("half").then(StreamAction::Hang),
         ModelReply::text("whole"),
@@ -267,23 +272,24 @@ async fn d2_a_streaming_step_restarts_after_a_crash() {
     let half = |items: &[greenroom_actors::feed::FeedItem]| {
         items.last().is_some_and(|item| item.cursor.offset == 4).then_some(())
     };
-    listener.outlet.wait_for("half of it", half).await;
+    listener.outlet.wait_for("half of the text", half).await;
     let resumed = listener.outlet.items().last().expect("there are items").cursor;
     let world = world.crash_and_restart().await;
     let end = world.wait_for_run_end(session, run).await;
     assert!(matches!(end, SessionEvent::RunCompleted { .. }));
-    // A client that resumes inside the void message hears of that first (E3).
+    // A client that resumes inside the discarded message is notified of the discarding first (E3).
     let listener = world.subscribe(session, resumed);
     let events = world.journal.events(session);
     listener.outlet.wait_for("the end", received_event(events.last().unwrap().seq)).await;
-    let told = listener.outlet.events();
-    assert!(matches!(told[0].event, SessionEvent::MessageDiscarded { .. }), "{:?}", told[0]);
+    let received = listener.outlet.events();
+    let first = &received[0].event;
+    assert!(matches!(first, SessionEvent::MessageDiscarded { .. }), "{first:?}");
     assert_eq!(listener.outlet.text_of(&completed_messages(&events)[0].0), "whole");
     assert_eq!(completed_messages(&events).len(), 1);
 }
 
 #[actix::test]
-async fn d1_d2_what_was_stored_but_not_started_starts_after_a_crash() {
+async fn d1_d2_stored_but_undispatched_effects_start_after_a_crash() {
     let model = ScriptedModel::with_replies([
         ModelReply::with_calls([("note", json!({}))]),
         ModelReply::text("done"),
@@ -298,11 +304,11 @@ async fn d1_d2_what_was_stored_but_not_started_starts_after_a_crash() {
         1,
     );
     let runtime = world.runtime.clone();
-    let asked =
+    let submit =
         actix::spawn(async move { runtime.execute(session, TestRuntime::submit_input("a")).await });
     gate.wait_for_arrivals(1).await;
     let world = world.crash_and_restart().await;
-    assert!(!asked.is_finished(), "nobody was told that it is done");
+    assert!(!submit.is_finished(), "the command was not acknowledged");
     let completed = |event: &SessionEvent| matches!(event, SessionEvent::RunCompleted { .. });
     world.wait_for(session, "the run's end", at_least(1, completed)).await;
     assert_eq!(world.model.requests().len(), 2);
@@ -310,7 +316,7 @@ async fn d1_d2_what_was_stored_but_not_started_starts_after_a_crash() {
 }
 
 #[actix::test]
-async fn d2_r2_backoffs_survive_a_crash_and_resume_when_they_are_due() {
+async fn d2_r2_backoff_survives_a_crash_and_resumes_when_due() {
     let failed = ModelReply::new().then(StreamAction::Fail(ModelFailure::temporary("overloaded")));
     let model = ScriptedModel::with_replies([
         failed,
@@ -340,25 +346,25 @@ async fn d2_r2_backoffs_survive_a_crash_and_resume_when_they_are_due() {
     let run = world.submit(session, "a").await;
     let step_retrying = |event: &SessionEvent| matches!(event, SessionEvent::StepRetrying { .. });
     world.wait_for(session, "the step's backoff", at_least(1, step_retrying)).await;
-    // Too early: it waits as before.
+    // Before the retry is due, the step keeps waiting.
     let world = world.crash_and_restart().await;
     let path = format!("/sessions/{session}");
     let waits = |world: &TestRuntime| {
         let shown = world.runtime.status_board.snapshot(&path);
         shown.is_some_and(|shown| shown.state == "backing off")
     };
-    eventually("the backoff to go on", || waits(&world)).await;
+    eventually("the backoff to continue", || waits(&world)).await;
     assert_eq!(world.model.requests().len(), 1);
-    // Its time comes while the process is down.
-    let next = world.crash();
-    let world = next.start_after(LONG).await;
+    // The retry becomes due while the process is down.
+    let stopped = world.crash();
+    let world = stopped.start_after(LONG).await;
     let retrying = |event: &SessionEvent| matches!(event, SessionEvent::ToolCallRetrying { .. });
     world.wait_for(session, "the call's backoff", at_least(1, retrying)).await;
     let world = world.crash().start_after(LONG).await;
     let end = world.wait_for_run_end(session, run).await;
     assert!(matches!(end, SessionEvent::RunCompleted { .. }));
     let events = world.journal.events(session);
-    assert_eq!(count_events(&events, step_retrying), 1, "a restart is no failure");
+    assert_eq!(count_events(&events, step_retrying), 1, "a restart does not count as a failure");
     assert_eq!(count_events(&events, retrying), 1);
     let keys: Vec<_> =
         world.tools.recorded_calls().into_iter().map(|call| call.idempotency_key).collect();
@@ -367,7 +373,7 @@ async fn d2_r2_backoffs_survive_a_crash_and_resume_when_they_are_due() {
 }
 
 #[actix::test]
-async fn d2_a_question_waits_over_a_crash_with_its_old_deadline() {
+async fn d2_approval_survives_a_crash_with_its_deadline() {
     let model = ScriptedModel::with_replies([
         ModelReply::with_calls([("send", json!({"to": 1}))]),
         ModelReply::text("done"),
@@ -376,7 +382,7 @@ async fn d2_a_question_waits_over_a_crash_with_its_old_deadline() {
     let world = TestRuntime::start(model, tools).await;
     let session = world.create_session().await;
     let run = world.submit(session, "a").await;
-    let before = world.wait_for(session, "the question", last_approval).await;
+    let before = world.wait_for(session, "the approval", last_approval).await;
     let world = world.crash_and_restart().await;
     assert!(world.tools.recorded_calls().is_empty());
     let answer = Input::AnswerApproval {
@@ -391,12 +397,12 @@ async fn d2_a_question_waits_over_a_crash_with_its_old_deadline() {
     assert!(matches!(decided, Ok(Answer::Answered { closed: true, repeated: false })));
     world.wait_for_run_end(session, run).await;
     let events = world.journal.events(session);
-    assert_eq!(last_approval(&events), Some(before), "the same question, the same deadline");
+    assert_eq!(last_approval(&events), Some(before), "the same approval and deadline");
     assert_eq!(world.tools.recorded_calls().len(), 1);
 }
 
 #[actix::test]
-async fn d2_a_queued_message_runs_after_a_crash() {
+async fn d2_queued_message_runs_after_a_crash() {
     let model = ScriptedModel::with_replies([
         ModelReply::new().then(StreamAction::Hang),
         ModelReply::text("one"),
@@ -409,28 +415,29 @@ async fn d2_a_queued_message_runs_after_a_crash() {
     let world = world.crash_and_restart().await;
     let end = world.wait_for_run_end(session, queued).await;
     assert!(matches!(end, SessionEvent::RunCompleted { .. }));
-    let said = completed_messages(&world.journal.events(session));
-    assert_eq!(said.iter().map(|said| said.1.as_str()).collect::<Vec<_>>(), ["one", "two"]);
+    let messages = completed_messages(&world.journal.events(session));
+    let texts: Vec<_> = messages.iter().map(|message| message.1.as_str()).collect();
+    assert_eq!(texts, ["one", "two"]);
 }
 
 #[actix::test]
-async fn d3_a_call_that_ran_at_a_crash_repeats_only_where_that_is_safe() {
+async fn d3_call_running_at_a_crash_is_repeated_only_if_repeatable() {
     let model = ScriptedModel::with_replies([
         ModelReply::with_calls([("look", json!({})), ("note", json!({}))]),
         ModelReply::text("done"),
     ]);
-    let mut looks = 0;
+    let mut attempts = 0;
     let tools = FakeTools::new()
         .with_tool("look", Risk::ReadOnly, move |_| {
-            looks += 1;
-            if looks == 1 {
+            attempts += 1;
+            if attempts == 1 {
                 ToolScript::new().then(ToolAction::Hang)
             } else {
                 ToolScript::new().done("seen")
             }
         })
         .with_tool("note", Risk::WriteLowRisk, |_| ToolScript::new().then(ToolAction::Hang));
-    // With somebody to ask, the unknown outcome would be asked about.
+    // A session that is not headless would request approval for the unknown outcome.
     let headless =
         TestRuntime::builder().model(model).tools(tools).agent(|agent| agent.headless = true);
     let world = headless.start().await;
@@ -440,13 +447,13 @@ async fn d3_a_call_that_ran_at_a_crash_repeats_only_where_that_is_safe() {
     let world = world.crash_and_restart().await;
     world.wait_for_run_end(session, run).await;
     let calls = world.tools.recorded_calls();
-    let of = |tool: &str| {
+    let keys_of = |tool: &str| {
         let keys = calls.iter().filter(|call| call.tool == tool);
         keys.map(|call| call.idempotency_key.clone()).collect::<Vec<_>>()
     };
-    assert_eq!(of("note").len(), 1, "never a silent second execution");
-    assert_eq!(of("look").len(), 2);
-    assert_eq!(of("look")[0], of("look")[1]);
+    assert_eq!(keys_of("note").len(), 1, "a call that is not repeatable is not repeated");
+    assert_eq!(keys_of("look").len(), 2);
+    assert_eq!(keys_of("look")[0], keys_of("look")[1]);
     let events = world.journal.events(session);
     let unknown = |event: &SessionEvent| {
         matches!(event, SessionEvent::ToolCallFailed { reason: CallFailureReason::OutcomeUnknown, tool, .. }

@@ -1,4 +1,4 @@
-//! Running tools that ask people (T1): the question goes out, the answer comes back to the tool.
+//! Elicitations of running tools (T1): an approval is requested, and its answer is sent to the tool.
 
 use crate::{completed_calls, count_events, last_approval};
 use greenroom_actors::testing::{
@@ -44,8 +44,8 @@ fn resolve(approval: &Approval, resolution: Resolution) -> Input {
 }
 
 #[actix::test]
-async fn t1_what_a_person_answers_comes_back_to_the_tool() {
-    for (resolution, heard) in [
+async fn t1_elicitation_answer_is_sent_to_the_tool() {
+    for (resolution, expected) in [
         (
             Resolution::Answer(json!({"hangar": "north"})),
             r#"Accepted(Some(Object {"hangar": String("north")}))"#,
@@ -55,21 +55,24 @@ async fn t1_what_a_person_answers_comes_back_to_the_tool() {
         let world = runtime_with_elicitation().idle_timeout(Duration::ZERO).start().await;
         let session = world.create_session().await;
         let run = world.submit(session, "a").await;
-        let approval = world.wait_for(session, "the question", last_approval).await;
+        let approval = world.wait_for(session, "the approval", last_approval).await;
         let path = format!("/sessions/{session}");
         let waits = || {
             let snapshot = world.runtime.status_board.snapshot(&path);
-            snapshot.and_then(|it| it.waiting).is_some_and(|it| it.for_whom.contains("elicitation"))
+            snapshot
+                .and_then(|snapshot| snapshot.waiting)
+                .is_some_and(|waiting| waiting.for_whom.contains("elicitation"))
         };
-        eventually("the board to say whom it waits for", waits).await;
-        world.execute(session, resolve(&approval, resolution)).await.expect("it is taken");
+        eventually("the status board to show the elicitation", waits).await;
+        let answer = resolve(&approval, resolution);
+        world.execute(session, answer).await.expect("the answer is accepted");
         world.wait_for_run_end(session, run).await;
-        assert_eq!(completed_calls(&world.journal.events(session))[0].2, heard);
+        assert_eq!(completed_calls(&world.journal.events(session))[0].2, expected);
     }
 }
 
 #[actix::test]
-async fn g10_a_tool_that_nobody_answers_in_time_is_told_so() {
+async fn g10_expired_elicitation_is_cancelled_for_the_tool() {
     let timing =
         DeadlineRule { timeout: Some(Duration::from_millis(300)), ..DeadlineRule::default() };
     let world = runtime_with_elicitation()
@@ -78,7 +81,7 @@ async fn g10_a_tool_that_nobody_answers_in_time_is_told_so() {
         .await;
     let session = world.create_session().await;
     let run = world.submit(session, "a").await;
-    world.wait_for(session, "the question", last_approval).await;
+    world.wait_for(session, "the approval", last_approval).await;
     world.wait_for_run_end(session, run).await;
     let events = world.journal.events(session);
     assert_eq!(completed_calls(&events)[0].2, "Cancelled");
@@ -89,30 +92,30 @@ async fn g10_a_tool_that_nobody_answers_in_time_is_told_so() {
 }
 
 #[actix::test]
-async fn d3_t1_a_process_that_dies_meanwhile_leaves_the_outcome_unknown() {
+async fn d3_t1_crash_during_elicitation_leaves_outcome_unknown() {
     let world = runtime_with_elicitation().start().await;
     let session = world.create_session().await;
     world.submit(session, "a").await;
-    let first = world.wait_for(session, "the question", last_approval).await;
+    let first = world.wait_for(session, "the approval", last_approval).await;
     let world = world.crash_and_restart().await;
     let second = world
-        .wait_for(session, "another question", |events| {
+        .wait_for(session, "another approval", |events| {
             last_approval(events).filter(|approval| approval.approval_id != first.approval_id)
         })
         .await;
     assert_eq!(second.kind().name(), "unknown_outcome");
     let late = world.execute(session, resolve(&first, Resolution::Reject)).await;
-    let refused = late.expect_err("nothing waits for it any more").to_string();
+    let refused = late.expect_err("the elicitation is closed").to_string();
     assert!(refused.contains("cancelled"), "{refused}");
 }
 
 #[actix::test]
-async fn t1_a_cancelled_run_asks_nobody_any_more() {
+async fn t1_cancelled_run_cancels_its_elicitation() {
     let world = runtime_with_elicitation().start().await;
     let session = world.create_session().await;
     let run = world.submit(session, "a").await;
-    world.wait_for(session, "the question", last_approval).await;
-    world.cancel(session).await.expect("it is cancelled");
+    world.wait_for(session, "the approval", last_approval).await;
+    world.cancel(session).await.expect("the run is cancelled");
     world.wait_for_run_end(session, run).await;
     let events = world.journal.events(session);
     assert_eq!(

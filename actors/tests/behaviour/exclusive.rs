@@ -1,4 +1,4 @@
-//! Calls that run one at a time, across sessions (T8).
+//! Exclusive locks across sessions (T8).
 
 use crate::{completed_calls, count_events, last_approval};
 use greenroom_actors::testing::{
@@ -19,11 +19,11 @@ use greenroom_core::{
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// A tool whose calls with the same wallet run one at a time.
+/// Creates a tool whose calls with the same wallet take an exclusive lock.
 fn exclusive_tool(risk: Risk) -> CatalogEntry {
-    let key = Expression::compile("'wallet:' + args.wallet").expect("it is valid");
-    let moment = Some(ConfigDuration(Duration::from_millis(1)));
-    let retry = Some(RetryEntry { retries_max: None, base: moment, cap: moment });
+    let key = Expression::compile("'wallet:' + args.wallet").expect("it compiles");
+    let delay = Some(ConfigDuration(Duration::from_millis(1)));
+    let retry = Some(RetryEntry { retries_max: None, base: delay, cap: delay });
     CatalogEntry { risk: Some(risk), exclusive: Some(key), retry, ..CatalogEntry::default() }
 }
 
@@ -31,7 +31,7 @@ fn call_reply(tool: &str, wallet: &str) -> ModelReply {
     ModelReply::with_calls([(tool, json!({"wallet": wallet}))])
 }
 
-/// `pay` waits at the gate, then is done; `settle` is another tool with the same keys.
+/// Creates `pay`, which waits at the gate, and `settle`, another tool with the same lock keys.
 fn tools(gate: &Gate) -> FakeTools {
     let (pay, settle) = (gate.clone(), gate.clone());
     FakeTools::new()
@@ -43,7 +43,7 @@ fn tools(gate: &Gate) -> FakeTools {
         })
 }
 
-/// A session whose model wants `tool` for that wallet, and then is content.
+/// Starts a run whose model calls `tool` for `wallet`.
 async fn start_run(world: &TestRuntime, tool: &str, wallet: &str) -> (SessionId, RunId) {
     world.model.push(call_reply(tool, wallet));
     let session = world.create_session().await;
@@ -53,17 +53,19 @@ async fn start_run(world: &TestRuntime, tool: &str, wallet: &str) -> (SessionId,
 
 async fn wait_until_waiting_for_lock(world: &TestRuntime, session: SessionId, wallet: &str) {
     let expected = format!("its turn: wallet:{wallet}");
-    eventually("a session to wait for its turn", || {
+    eventually("the session to wait for its lock", || {
         let snapshot = world.runtime.status_board.snapshot(&format!("/sessions/{session}"));
-        snapshot.and_then(|it| it.waiting).is_some_and(|it| it.for_whom == expected)
+        snapshot
+            .and_then(|snapshot| snapshot.waiting)
+            .is_some_and(|waiting| waiting.for_whom == expected)
     })
     .await;
 }
 
-/// Of what holds turns nothing is left.
+/// Waits until no lock is held or requested.
 async fn wait_until_locks_released(world: &TestRuntime) {
-    eventually("every turn to be left", || {
-        world.runtime.status_board.snapshot("/turnstile").is_some_and(|it| it.state == "idle")
+    eventually("every lock to be released", || {
+        world.runtime.status_board.snapshot("/turnstile").is_some_and(|lock| lock.state == "idle")
     })
     .await;
 }
@@ -85,11 +87,11 @@ async fn t8_calls_with_the_same_lock_key_run_one_at_a_time() {
     gate.wait_for_arrivals(1).await;
     let second = start_run(&world, "settle", "a").await;
     wait_until_waiting_for_lock(&world, second.0, "a").await;
-    let beside = start_run(&world, "pay", "b").await;
+    let parallel = start_run(&world, "pay", "b").await;
     gate.wait_for_arrivals(2).await;
     assert_eq!(wallets(&world), [json!("a"), json!("b")]);
-    let shown = world.runtime.status_board.snapshot("/turnstile").expect("it is always there");
-    let waiting = shown.waiting.expect("somebody waits").for_whom;
+    let shown = world.runtime.status_board.snapshot("/turnstile").expect("it is always shown");
+    let waiting = shown.waiting.expect("a call waits").for_whom;
     assert_eq!(
         (shown.state.as_str(), waiting.as_str()),
         ("taken", "calls that run alone, for 1 other")
@@ -98,7 +100,7 @@ async fn t8_calls_with_the_same_lock_key_run_one_at_a_time() {
         world.model.push(ModelReply::text("content"));
     }
     gate.open();
-    for run in [first, second, beside] {
+    for run in [first, second, parallel] {
         assert_completes(&world, run).await;
     }
     assert_eq!(world.tools.recorded_calls()[2].tool, "settle");
@@ -113,7 +115,7 @@ async fn t8_calls_of_one_step_run_one_at_a_time_too() {
     world.model.push(ModelReply::with_calls(both));
     let session = world.create_session().await;
     let run = world.submit(session, "go").await;
-    // One of the first wallet, and the other wallet beside it.
+    // One call for the first wallet, and in parallel the call for the other wallet.
     gate.wait_for_arrivals(2).await;
     assert_eq!(wallets(&world), [json!("a"), json!("b")]);
     world.model.push(ModelReply::text("content"));
@@ -126,17 +128,17 @@ async fn t8_calls_of_one_step_run_one_at_a_time_too() {
 #[actix::test]
 async fn r2_lock_is_held_across_retries() {
     let gate = Gate::closed();
-    let (mut attempts, passed) = (0, gate.clone());
+    let (mut attempts, tool_gate) = (0, gate.clone());
     let tools =
         FakeTools::new().with_catalog_entry("settle", exclusive_tool(Risk::ReadOnly), move |_| {
             attempts += 1;
-            let turn = ToolScript::new().wait(&passed);
+            let script = ToolScript::new().wait(&tool_gate);
             let hint = RetryHint::Temporary;
             let error = "busy".to_owned();
             if attempts < 3 {
-                turn.then(ToolAction::Finish(ToolOutcome::Failed { error, hint }))
+                script.then(ToolAction::Finish(ToolOutcome::Failed { error, hint }))
             } else {
-                turn
+                script
             }
         });
     let world = TestRuntime::start(ScriptedModel::with_replies([]), tools).await;
@@ -160,12 +162,12 @@ async fn r2_lock_is_held_across_retries() {
 async fn d3_call_waiting_for_approval_releases_and_reacquires_its_lock() {
     let gate = Gate::closed();
     let mut attempts = 0;
-    let passed = gate.clone();
+    let tool_gate = gate.clone();
     let tools =
         FakeTools::new().with_catalog_entry("pay", exclusive_tool(Risk::WriteLowRisk), move |_| {
             attempts += 1;
-            let turn = ToolScript::new().wait(&passed);
-            if attempts == 1 { turn.then(ToolAction::Panic) } else { turn.done("paid") }
+            let script = ToolScript::new().wait(&tool_gate);
+            if attempts == 1 { script.then(ToolAction::Panic) } else { script.done("paid") }
         });
     let world = TestRuntime::start(ScriptedModel::with_replies([]), tools).await;
     let first = start_run(&world, "pay", "a").await;
@@ -173,18 +175,18 @@ async fn d3_call_waiting_for_approval_releases_and_reacquires_its_lock() {
     let second = start_run(&world, "pay", "a").await;
     wait_until_waiting_for_lock(&world, second.0, "a").await;
     gate.release_one();
-    let asked = world.wait_for(first.0, "the question", last_approval).await;
-    // The second has its turn now, and the first comes after it.
+    let approval = world.wait_for(first.0, "the approval", last_approval).await;
+    // The second call holds the lock now, and the first waits for it.
     gate.wait_for_arrivals(2).await;
     let retry = Input::AnswerApproval {
-        approval_id: asked.approval_id,
+        approval_id: approval.approval_id,
         answer: ApprovalAnswer::Resolve { resolution: Resolution::Retry, reason: None },
         for_session: None,
         by: TestRuntime::user(),
         role: Role::User,
         surface: Surface::Rest,
     };
-    world.execute(first.0, retry).await.expect("it is taken");
+    world.execute(first.0, retry).await.expect("the answer is accepted");
     wait_until_waiting_for_lock(&world, first.0, "a").await;
     assert_eq!(world.tools.recorded_calls().len(), 2);
     world.model.push(ModelReply::text("content"));
@@ -199,23 +201,23 @@ async fn d3_call_waiting_for_approval_releases_and_reacquires_its_lock() {
 async fn s6_cancel_releases_held_and_queued_locks() {
     let gate = Gate::closed();
     let world = TestRuntime::start(ScriptedModel::with_replies([]), tools(&gate)).await;
-    let holds = start_run(&world, "pay", "a").await;
+    let holder = start_run(&world, "pay", "a").await;
     gate.wait_for_arrivals(1).await;
-    let waits = start_run(&world, "pay", "a").await;
-    wait_until_waiting_for_lock(&world, waits.0, "a").await;
+    let waiter = start_run(&world, "pay", "a").await;
+    wait_until_waiting_for_lock(&world, waiter.0, "a").await;
     let last = start_run(&world, "pay", "a").await;
     wait_until_waiting_for_lock(&world, last.0, "a").await;
-    world.cancel(waits.0).await.expect("it runs");
-    world.cancel(holds.0).await.expect("it runs");
+    world.cancel(waiter.0).await.expect("its run is active");
+    world.cancel(holder.0).await.expect("its run is active");
     gate.wait_for_arrivals(2).await;
-    assert_eq!(completed_calls(&world.journal.events(waits.0)), []);
+    assert_eq!(completed_calls(&world.journal.events(waiter.0)), []);
     world.model.push(ModelReply::text("content"));
     gate.open();
     assert_completes(&world, last).await;
     assert_eq!(
         world.tools.recorded_calls().len(),
         2,
-        "who was cancelled while it waited never ran"
+        "a call that was cancelled while it waited never ran"
     );
     wait_until_locks_released(&world).await;
 }
@@ -224,21 +226,21 @@ async fn s6_cancel_releases_held_and_queued_locks() {
 async fn a3_failed_session_releases_its_locks() {
     let gate = Gate::closed();
     let world = TestRuntime::start(ScriptedModel::with_replies([]), tools(&gate)).await;
-    let holds = start_run(&world, "settle", "a").await;
+    let holder = start_run(&world, "settle", "a").await;
     gate.wait_for_arrivals(1).await;
-    let waits = start_run(&world, "settle", "a").await;
-    wait_until_waiting_for_lock(&world, waits.0, "a").await;
-    // Its next append conflicts: it is rebuilt from the log, and asks for its turn again.
+    let waiter = start_run(&world, "settle", "a").await;
+    wait_until_waiting_for_lock(&world, waiter.0, "a").await;
+    // The holder's next append conflicts: it is rebuilt from the log and requests its lock again.
     world.journal.inject_fault(JournalOperation::Append, JournalFault::Conflict, 1);
-    let again = world.execute(holds.0, TestRuntime::submit_input("more")).await;
+    let again = world.execute(holder.0, TestRuntime::submit_input("more")).await;
     assert!(again.is_err());
     gate.wait_for_arrivals(2).await;
     for _ in 0..3 {
         world.model.push(ModelReply::text("content"));
     }
     gate.open();
-    assert_completes(&world, holds).await;
-    assert_completes(&world, waits).await;
+    assert_completes(&world, holder).await;
+    assert_completes(&world, waiter).await;
     wait_until_locks_released(&world).await;
 }
 
@@ -246,23 +248,25 @@ async fn a3_failed_session_releases_its_locks() {
 async fn d2_locks_are_reacquired_after_a_crash() {
     let gate = Gate::closed();
     let world = TestRuntime::start(ScriptedModel::with_replies([]), tools(&gate)).await;
-    let holds = start_run(&world, "settle", "a").await;
+    let holder = start_run(&world, "settle", "a").await;
     gate.wait_for_arrivals(1).await;
-    let waits = start_run(&world, "pay", "a").await;
-    wait_until_waiting_for_lock(&world, waits.0, "a").await;
+    let waiter = start_run(&world, "pay", "a").await;
+    wait_until_waiting_for_lock(&world, waiter.0, "a").await;
     let world = world.crash_and_restart().await;
-    // One of them is at the gate once more, and the other waits.
+    // One of the calls is at the gate again, and the other waits.
     gate.wait_for_arrivals(2).await;
     let second = world.tools.recorded_calls()[1].tool.clone();
-    let other = if second == "settle" { waits.0 } else { holds.0 };
+    let other = if second == "settle" { waiter.0 } else { holder.0 };
     wait_until_waiting_for_lock(&world, other, "a").await;
     assert_eq!(world.tools.recorded_calls().len(), 2);
     world.model.push(ModelReply::text("content"));
     world.model.push(ModelReply::text("content"));
     gate.open();
-    assert_completes(&world, holds).await;
-    assert_completes(&world, waits).await;
-    let paid = |event: &SessionEvent| matches!(event, SessionEvent::ToolCallAttemptStarted { .. });
-    assert_eq!(count_events(&world.journal.events(waits.0), paid), 1, "it had not begun before");
+    assert_completes(&world, holder).await;
+    assert_completes(&world, waiter).await;
+    let is_attempt =
+        |event: &SessionEvent| matches!(event, SessionEvent::ToolCallAttemptStarted { .. });
+    let attempts = count_events(&world.journal.events(waiter.0), is_attempt);
+    assert_eq!(attempts, 1, "it was not started before the crash");
     wait_until_locks_released(&world).await;
 }

@@ -1,4 +1,4 @@
-//! Text and progress that are collected for a moment before they leave (E5).
+//! Text and progress are buffered for a flush interval before they are published (E5).
 
 use crate::received_event;
 use greenroom_actors::{
@@ -13,10 +13,10 @@ use greenroom_core::{cursor::Cursor, ids::Seq, policy::Risk, session::SessionEve
 use serde_json::json;
 use std::time::Duration;
 
-/// No test lives so long: what waits for it leaves for another reason.
+/// A flush interval longer than any test: buffered data is flushed for another reason.
 const NEVER: Duration = Duration::from_secs(3600);
 
-/// The pieces of text, as they came.
+/// Returns the pieces of text, as received.
 fn delta_texts(items: &[FeedItem]) -> Vec<String> {
     let piece = |item: &FeedItem| match &item.kind {
         FeedKind::Delta { text, .. } => Some(text.to_string()),
@@ -26,7 +26,7 @@ fn delta_texts(items: &[FeedItem]) -> Vec<String> {
 }
 
 #[actix::test]
-async fn e5_text_waits_for_the_interval_or_for_what_may_not_wait() {
+async fn e5_text_is_buffered_until_interval_or_next_event() {
     let gate = Gate::closed();
     let reply = ModelReply::new()
         .delta("one ")
@@ -52,19 +52,19 @@ async fn e5_text_waits_for_the_interval_or_for_what_may_not_wait() {
         items.iter().find(starts).map(|item| item.cursor)
     };
     let opened = early.outlet.wait_for("the message", is_open).await;
-    let heard = Cursor { offset: 13, ..opened };
+    let position = Cursor { offset: 13, ..opened };
     let wait = async {
-        while world.runtime.validate_cursor(session, heard).await.is_err() {
+        while world.runtime.validate_cursor(session, position).await.is_err() {
             tokio::task::yield_now().await;
         }
     };
-    with_timeout("the model's words", wait).await;
-    // Who comes late has it all: what waits is part of the open message.
+    with_timeout("the model's text", wait).await;
+    // A late subscriber receives the buffered text, which is part of the open message.
     let late = world.subscribe(session, Cursor::default());
     let so_far =
         |items: &[FeedItem]| (delta_texts(items).concat() == "one two three").then_some(());
     late.outlet.wait_for("the text so far", so_far).await;
-    assert_eq!(delta_texts(&early.outlet.items()), [""; 0], "it still waits");
+    assert_eq!(delta_texts(&early.outlet.items()), [""; 0], "the text is still buffered");
     gate.release_one();
     world.wait_for_run_end(session, run).await;
     let head = world.journal.events(session).last().expect("there are events").seq;
@@ -73,13 +73,13 @@ async fn e5_text_waits_for_the_interval_or_for_what_may_not_wait() {
     }
     assert_eq!(delta_texts(&late.outlet.items()).concat(), "one two three four");
     let items = early.outlet.items();
-    assert_eq!(delta_texts(&items), ["one two three four"], "in one piece, before its end");
+    assert_eq!(delta_texts(&items), ["one two three four"], "one piece before the message's end");
     let cursors: Vec<_> = items.iter().map(|item| item.cursor).collect();
     assert!(cursors.is_sorted(), "{cursors:?}");
 }
 
 #[actix::test]
-async fn e5_what_waits_leaves_when_the_interval_ends() {
+async fn e5_buffered_text_is_flushed_after_the_interval() {
     let gate = Gate::closed();
     let reply = ModelReply::new().delta("one ").delta("two").wait(&gate).done();
     let flush = Duration::from_millis(1);
@@ -98,16 +98,16 @@ async fn e5_what_waits_leaves_when_the_interval_ends() {
 }
 
 #[actix::test]
-async fn e5_progress_waits_too_and_keeps_its_place() {
+async fn e5_progress_is_buffered_and_keeps_its_position() {
     let gate = Gate::closed();
     let report = |progress| ToolAction::Progress(Progress { progress, total: None, message: None });
     let model = ScriptedModel::with_replies([
         ModelReply::with_calls([("look", json!({}))]),
         ModelReply::text("done"),
     ]);
-    let waiting = gate.clone();
+    let tool_gate = gate.clone();
     let tools = FakeTools::new().with_tool("look", Risk::ReadOnly, move |_| {
-        ToolScript::new().then(report(0.5)).wait(&waiting)
+        ToolScript::new().then(report(0.5)).wait(&tool_gate)
     });
     let world =
         TestRuntime::builder().model(model).tools(tools).flush_interval(NEVER).start().await;
@@ -116,7 +116,7 @@ async fn e5_progress_waits_too_and_keeps_its_place() {
     listener.outlet.wait_for("the creation", received_event(Seq(1))).await;
     let run = world.submit(session, "hello").await;
     let is_progress = |event: &SessionEvent| matches!(event, SessionEvent::ToolCallProgress { .. });
-    let at = world
+    let progress_seq = world
         .wait_for(session, "progress", |events| {
             events.iter().find(|record| is_progress(&record.event)).map(|record| record.seq)
         })
@@ -128,5 +128,6 @@ async fn e5_progress_waits_too_and_keeps_its_place() {
     let events = listener.outlet.events();
     let seqs: Vec<_> = events.iter().map(|record| record.seq.0).collect();
     assert_eq!(seqs, (1..=head.0).collect::<Vec<_>>());
-    assert!(is_progress(&events[usize::try_from(at.0).expect("small") - 1].event));
+    let index = usize::try_from(progress_seq.0).expect("small") - 1;
+    assert!(is_progress(&events[index].event));
 }

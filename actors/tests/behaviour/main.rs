@@ -1,6 +1,6 @@
-//! The actors together, on a world in memory: what they promise, and what they do when it breaks.
+//! Tests of the actors together, with an in-memory journal, scripted models and fake tools.
 
-#![expect(clippy::wildcard_enum_match_arm, reason = "a test asks for one kind of event")]
+#![expect(clippy::wildcard_enum_match_arm, reason = "a test matches one kind of event")]
 
 mod approvals;
 mod cancelling;
@@ -30,7 +30,7 @@ use greenroom_core::{
 };
 use std::sync::Arc;
 
-/// The last question that was asked.
+/// Returns the latest requested approval.
 fn last_approval(events: &[EventRecord]) -> Option<Arc<Approval>> {
     events.iter().rev().find_map(|record| match &record.event {
         SessionEvent::ApprovalRequested { approval } => Some(approval.clone()),
@@ -38,7 +38,7 @@ fn last_approval(events: &[EventRecord]) -> Option<Arc<Approval>> {
     })
 }
 
-/// The model's complete messages: id, text, and whether they were stopped.
+/// Returns the model's complete messages: id, text, and true if the message was stopped.
 fn completed_messages(events: &[EventRecord]) -> Vec<(MessageId, String, bool)> {
     let message = |record: &EventRecord| match &record.event {
         SessionEvent::MessageCompleted { message_id, text, stopped, .. } => {
@@ -49,7 +49,7 @@ fn completed_messages(events: &[EventRecord]) -> Vec<(MessageId, String, bool)> 
     events.iter().filter_map(message).collect()
 }
 
-/// The calls that were completed, in the order of their results.
+/// Returns the completed calls, in the order of their results.
 fn completed_calls(events: &[EventRecord]) -> Vec<(CallId, String, String)> {
     let call = |record: &EventRecord| match &record.event {
         SessionEvent::ToolCallCompleted { call_id, tool, output } => {
@@ -60,34 +60,34 @@ fn completed_calls(events: &[EventRecord]) -> Vec<(CallId, String, String)> {
     events.iter().filter_map(call).collect()
 }
 
-/// How many events are like that.
-fn count_events(events: &[EventRecord], is: impl Fn(&SessionEvent) -> bool) -> usize {
-    events.iter().filter(|record| is(&record.event)).count()
+/// Returns the number of events that match.
+fn count_events(events: &[EventRecord], matches: impl Fn(&SessionEvent) -> bool) -> usize {
+    events.iter().filter(|record| matches(&record.event)).count()
 }
 
-/// Something once there are so many events like that.
+/// Returns `Some` once at least `count` events match.
 fn at_least(
-    times: usize,
-    is: impl Fn(&SessionEvent) -> bool,
+    count: usize,
+    matches: impl Fn(&SessionEvent) -> bool,
 ) -> impl FnMut(&[EventRecord]) -> Option<()> {
-    move |events| (count_events(events, &is) >= times).then_some(())
+    move |events| (count_events(events, &matches) >= count).then_some(())
 }
 
-/// Submits `text` as clients do: again while the session is being brought back.
+/// Submits `text` like a client: repeats the request while the session is being rehydrated.
 async fn submit_with_retry(world: &TestRuntime, session_id: SessionId, text: &str) -> RunId {
-    let taken = async {
+    let accepted = async {
         loop {
             match world.execute(session_id, TestRuntime::submit_input(text)).await {
                 Ok(Reply::Submitted { run_id, .. }) => return run_id,
                 Err(CommandError::Unavailable(_)) => tokio::task::yield_now().await,
-                other => panic!("the message was not taken: {other:?}"),
+                other => panic!("the message was not accepted: {other:?}"),
             }
         }
     };
-    with_timeout("the message to be taken", taken).await
+    with_timeout("the message to be accepted", accepted).await
 }
 
-/// What a client was told, however the text was cut into pieces.
+/// An item that a client received. Consecutive pieces of text are joined.
 #[derive(Clone, Debug, PartialEq)]
 enum ReceivedItem {
     Event(Seq),
@@ -118,11 +118,11 @@ fn received_items(items: &[FeedItem]) -> Vec<ReceivedItem> {
     all
 }
 
-/// Whether the client was told that event.
+/// Returns `Some` once the client has received the event `seq`, or a later one.
 fn received_event(seq: Seq) -> impl FnMut(&[FeedItem]) -> Option<()> {
     move |items| {
-        let is =
+        let matches =
             |item: &FeedItem| matches!(&item.kind, FeedKind::Event(record) if record.seq >= seq);
-        items.iter().any(is).then_some(())
+        items.iter().any(matches).then_some(())
     }
 }

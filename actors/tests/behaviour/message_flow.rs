@@ -1,4 +1,4 @@
-//! From a message to its answer.
+//! Processing of a message, from its submission to the final answer.
 
 use crate::{completed_calls, completed_messages, received_event, received_items};
 use greenroom_actors::{
@@ -16,7 +16,7 @@ use greenroom_core::{
 use serde_json::json;
 
 #[actix::test]
-async fn s2_s3_e2_a_message_is_answered_with_the_help_of_tools() {
+async fn s2_s3_e2_message_is_answered_using_tools() {
     let model = ScriptedModel::with_replies([
         ModelReply::new()
             .delta("Ich ")
@@ -33,31 +33,32 @@ async fn s2_s3_e2_a_message_is_answered_with_the_help_of_tools() {
     let run = world.submit(session, "hello").await;
     let end = world.wait_for_run_end(session, run).await;
     let events = world.journal.events(session);
-    let said = completed_messages(&events);
+    let messages = completed_messages(&events);
+    let answer_id = &messages[1].0;
     assert!(
-        matches!(end, SessionEvent::RunCompleted { message_id, .. } if message_id == said[1].0)
+        matches!(end, SessionEvent::RunCompleted { message_id, .. } if message_id == *answer_id)
     );
 
     let mut results: Vec<_> = completed_calls(&events).into_iter().map(|call| call.2).collect();
     results.sort();
     assert_eq!(results, ["seen 1", "seen 2"]);
-    let last = world.model.requests().pop().expect("the model was asked twice");
-    let Some(Message::ToolResults(read)) = last.messages.last() else {
+    let last = world.model.requests().pop().expect("a request was sent");
+    let Some(Message::ToolResults(results)) = last.messages.last() else {
         panic!("the model reads the results: {last:?}");
     };
-    let read: Vec<_> = read.iter().map(|result| &*result.text).collect();
-    assert_eq!(read, ["seen 1", "seen 2"], "in proposed order");
+    let texts: Vec<_> = results.iter().map(|result| &*result.text).collect();
+    assert_eq!(texts, ["seen 1", "seen 2"], "in proposed order");
     assert_eq!(world.model.requests().len(), 2);
 
-    // What was told is what was committed, in order, and the text adds up.
+    // Subscribers receive the committed events in order, and the deltas form the text.
     let head = events.last().expect("there are events").seq;
     listener.outlet.wait_for("the last event", received_event(head)).await;
     assert_eq!(listener.outlet.events(), events);
-    for (message_id, text, stopped) in &said {
+    for (message_id, text, stopped) in &messages {
         assert_eq!(listener.outlet.text_of(message_id), *text);
         assert!(!stopped);
     }
-    assert_eq!(said[0].1, "Ich prüfe. ");
+    assert_eq!(messages[0].1, "Ich prüfe. ");
     let items = listener.outlet.items();
     assert!(items.windows(2).all(|pair| pair[0].cursor < pair[1].cursor), "cursors only grow");
     assert!(
@@ -67,7 +68,7 @@ async fn s2_s3_e2_a_message_is_answered_with_the_help_of_tools() {
 }
 
 #[actix::test]
-async fn s4_s5_queued_messages_run_in_turn_and_repeats_are_recognised() {
+async fn s4_s5_queued_messages_run_in_order_and_repetitions_are_recognised() {
     let gate = greenroom_actors::testing::Gate::closed();
     let model = ScriptedModel::with_replies([
         ModelReply::new().delta("one").wait(&gate).done(),
@@ -81,13 +82,13 @@ async fn s4_s5_queued_messages_run_in_turn_and_repeats_are_recognised() {
     assert_eq!(world.submit(session, "b").await, second);
     gate.open();
     world.wait_for_run_end(session, second).await;
-    let said: Vec<_> =
-        completed_messages(&world.journal.events(session)).into_iter().map(|said| said.1).collect();
-    assert_eq!(said, ["one", "two"]);
+    let messages = completed_messages(&world.journal.events(session));
+    let texts: Vec<_> = messages.into_iter().map(|message| message.1).collect();
+    assert_eq!(texts, ["one", "two"]);
 }
 
 #[actix::test]
-async fn m3_a_cut_stream_restarts_and_a_refusal_fails_the_run() {
+async fn m3_cut_stream_restarts_step_and_permanent_error_fails_run() {
     let model = ScriptedModel::with_replies([
         ModelReply::new().delta("half"),
         ModelReply::text("whole"),
@@ -114,23 +115,23 @@ async fn m3_a_cut_stream_restarts_and_a_refusal_fails_the_run() {
     world.wait_for_run_end(session, run).await;
 
     let events = world.journal.events(session);
-    let said: Vec<_> = completed_messages(&events).into_iter().map(|said| said.1).collect();
-    assert_eq!(said, ["whole", "still usable"]);
-    // Clients saw the half, that it is void, and then a new message.
+    let texts: Vec<_> = completed_messages(&events).into_iter().map(|message| message.1).collect();
+    assert_eq!(texts, ["whole", "still usable"]);
+    // Clients receive the partial message, its discarding, and then a new message.
     let head = events.last().expect("there are events").seq;
     listener.outlet.wait_for("the last event", received_event(head)).await;
-    let void = events.iter().find_map(|record| match &record.event {
+    let discarded = events.iter().find_map(|record| match &record.event {
         SessionEvent::MessageDiscarded { message_id, .. } => Some(message_id.clone()),
         _other => None,
     });
-    let void = void.expect("the half message was discarded");
-    assert_eq!(listener.outlet.text_of(&void), "half");
+    let discarded = discarded.expect("the partial message was discarded");
+    assert_eq!(listener.outlet.text_of(&discarded), "half");
     assert_eq!(listener.outlet.text_of(&completed_messages(&events)[0].0), "whole");
     assert!(!received_items(&listener.outlet.items()).is_empty());
 }
 
 #[actix::test]
-async fn d8_draining_takes_nothing_new_and_tells_everyone() {
+async fn d8_draining_rejects_new_messages_and_notifies_subscribers() {
     let gate = greenroom_actors::testing::Gate::closed();
     let model = ScriptedModel::with_replies([ModelReply::new().delta("x").wait(&gate).done()]);
     let world = TestRuntime::start(model, FakeTools::new()).await;
@@ -139,14 +140,14 @@ async fn d8_draining_takes_nothing_new_and_tells_everyone() {
     let run = world.submit(session, "a").await;
     listener.outlet.wait_for("the first text", |items| (items.len() > 5).then_some(())).await;
     world.runtime.drain();
-    let refused = world.execute(session, TestRuntime::submit_input("b")).await;
-    assert!(matches!(refused, Err(greenroom_actors::session::CommandError::Draining)));
+    let result = world.execute(session, TestRuntime::submit_input("b")).await;
+    assert!(matches!(result, Err(greenroom_actors::session::CommandError::Draining)));
     let is_draining = |items: &[greenroom_actors::feed::FeedItem]| {
         items.iter().any(|item| item.kind == FeedKind::Draining).then_some(())
     };
-    listener.outlet.wait_for("the news", is_draining).await;
+    listener.outlet.wait_for("the draining notice", is_draining).await;
     gate.open();
-    // What runs may end.
+    // An active run may finish.
     assert!(matches!(
         world.wait_for_run_end(session, run).await,
         SessionEvent::RunCompleted { .. }

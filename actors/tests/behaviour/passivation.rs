@@ -1,4 +1,4 @@
-//! Leaving memory without losing anything (D6).
+//! Passivation without loss of state or messages (D6).
 
 use crate::{completed_messages, count_events};
 use greenroom_actors::testing::{
@@ -12,7 +12,7 @@ use greenroom_core::{
 use std::time::Duration;
 
 #[actix::test]
-async fn d6_an_idle_session_leaves_and_comes_back_as_it_was() {
+async fn d6_idle_session_is_passivated_and_rehydrated_with_its_state() {
     let model = ScriptedModel::with_replies([ModelReply::text("one"), ModelReply::text("two")]);
     let world = TestRuntime::builder().model(model).idle_timeout(Duration::ZERO).start().await;
     let session = world.create_session().await;
@@ -20,10 +20,11 @@ async fn d6_an_idle_session_leaves_and_comes_back_as_it_was() {
     for text in ["a", "b"] {
         let run = world.submit(session, text).await;
         world.wait_for_run_end(session, run).await;
-        eventually("it to leave", || world.runtime.status_board.snapshot(&path).is_none()).await;
+        let is_passivated = || world.runtime.status_board.snapshot(&path).is_none();
+        eventually("the session to be passivated", is_passivated).await;
     }
-    let request = world.model.requests().pop().expect("it was asked");
-    assert_eq!(request.messages.len(), 3, "the model hears the whole conversation");
+    let request = world.model.requests().pop().expect("a request was sent");
+    assert_eq!(request.messages.len(), 3, "the model reads the complete conversation");
     assert_eq!(world.runtime.live_session_count().await, 0);
 }
 
@@ -32,17 +33,17 @@ async fn d6_session_with_only_rejected_commands_is_passivated() {
     let world = TestRuntime::builder().idle_timeout(Duration::from_millis(5)).start().await;
     let session = world.create_session().await;
     for _ in 0..50 {
-        assert!(world.cancel(session).await.is_err(), "nothing runs");
+        assert!(world.cancel(session).await.is_err(), "no run is active");
     }
-    // One that does not exist is no burden either.
+    // A session that does not exist is not kept in memory either.
     assert!(world.cancel(SessionId(world.runtime.new_id())).await.is_err());
-    eventually("all to leave", || world.runtime.status_board.snapshots("/sessions/").is_empty())
-        .await;
+    let live = || world.runtime.status_board.snapshots("/sessions/");
+    eventually("all sessions to be passivated", || live().is_empty()).await;
     assert_eq!(world.runtime.live_session_count().await, 0);
 }
 
 #[actix::test]
-async fn d6_no_message_is_lost_to_a_session_that_is_just_leaving() {
+async fn d6_no_message_is_lost_during_passivation() {
     for idle_timeout in [Duration::ZERO, Duration::from_micros(300)] {
         let model = ScriptedModel::with_handler(|_| ModelReply::text("x"));
         let world = TestRuntime::builder()
@@ -57,7 +58,7 @@ async fn d6_no_message_is_lost_to_a_session_that_is_just_leaving() {
         }
         for round in 0..30 {
             for session in &sessions {
-                // Right behind the end of the run before: it may be leaving at this moment.
+                // Right after the end of the previous run, when the session may be passivating.
                 let run = world.submit(*session, &format!("message {round}")).await;
                 world.wait_for_run_end(*session, run).await;
             }
@@ -67,7 +68,7 @@ async fn d6_no_message_is_lost_to_a_session_that_is_just_leaving() {
             assert_eq!(completed_messages(&events).len(), 30);
             let restarted =
                 |event: &SessionEvent| matches!(event, SessionEvent::StepRetrying { .. });
-            assert_eq!(count_events(&events, restarted), 0, "none left while it worked");
+            assert_eq!(count_events(&events, restarted), 0, "passivated during a run");
         }
     }
 }
@@ -91,7 +92,7 @@ async fn d6_command_arriving_during_passivation_is_answered() {
         if answers.len() == 20 {
             for answer in answers.drain(..) {
                 let answer = with_timeout("the answer", answer).await.unwrap();
-                assert_eq!(answer.expect("it is changed"), Answer::Done);
+                assert_eq!(answer.expect("the settings are changed"), Answer::Done);
             }
         }
     }
@@ -105,7 +106,8 @@ async fn d6_burst_of_commands_fits_the_mailbox_during_rehydration() {
     let world = TestRuntime::builder().idle_timeout(Duration::ZERO).start().await;
     let session = world.create_session().await;
     let path = format!("/sessions/{session}");
-    eventually("it to leave", || world.runtime.status_board.snapshot(&path).is_none()).await;
+    let is_passivated = || world.runtime.status_board.snapshot(&path).is_none();
+    eventually("the session to be passivated", is_passivated).await;
     let gate = Gate::closed();
     world.journal.inject_session_fault(
         session,
@@ -124,7 +126,7 @@ async fn d6_burst_of_commands_fits_the_mailbox_during_rehydration() {
     gate.open();
     for answer in burst {
         let answer = with_timeout("the answer", answer).await.unwrap();
-        let refused = answer.expect_err("nothing runs").to_string();
+        let refused = answer.expect_err("no run is active").to_string();
         assert_eq!(refused, "no run is going");
     }
 }
@@ -144,11 +146,11 @@ async fn a3_passivation_does_not_count_as_failure() {
                 by: TestRuntime::user(),
             };
             let answer = world.runtime.execute(*session, change).await;
-            assert_eq!(answer.expect("it is not parked"), Answer::Done);
+            assert_eq!(answer.expect("the session is not parked"), Answer::Done);
         }
     }
-    eventually("all to leave", || world.runtime.status_board.snapshots("/sessions/").is_empty())
-        .await;
-    let registry = world.runtime.status_board.snapshot("/registry").expect("it is there");
+    let live = || world.runtime.status_board.snapshots("/sessions/");
+    eventually("all sessions to be passivated", || live().is_empty()).await;
+    let registry = world.runtime.status_board.snapshot("/registry").expect("it is live");
     assert_eq!(registry.last_error, None);
 }

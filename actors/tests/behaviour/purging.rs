@@ -1,5 +1,5 @@
-//! Purging a session (S1): it is closed, then gone, whatever it was doing and whenever the process
-//! dies.
+//! Purging a session (S1): the session is closed, then removed, whatever it was doing and even if the
+//! process crashes in between.
 
 use greenroom_actors::{
     feed::{FeedItem, FeedKind},
@@ -19,19 +19,17 @@ fn received_purged(items: &[FeedItem]) -> Option<()> {
 
 async fn assert_purged(world: &TestRuntime, session: SessionId) {
     let journal = &world.journal;
-    assert_eq!(journal.load_head(session).await.expect("the journal answers"), Seq(0));
-    assert_eq!(journal.load_session(session).await.expect("the journal answers"), None);
+    assert_eq!(journal.load_head(session).await.expect("the journal responds"), Seq(0));
+    assert_eq!(journal.load_session(session).await.expect("the journal responds"), None);
     let query = ApprovalQuery { session_id: Some(session), limit: 9, ..ApprovalQuery::default() };
-    assert_eq!(journal.list_approvals(query).await.expect("the journal answers"), []);
-    let unknown = world.execute(session, TestRuntime::submit_input("hello?")).await;
-    let says_no = |answer: &Result<_, CommandError>| {
-        matches!(answer, Err(CommandError::Rejected(Rejection::UnknownSession)))
-    };
-    assert!(says_no(&unknown), "{unknown:?}");
+    assert_eq!(journal.list_approvals(query).await.expect("the journal responds"), []);
+    let result = world.execute(session, TestRuntime::submit_input("hello?")).await;
+    let is_unknown = matches!(result, Err(CommandError::Rejected(Rejection::UnknownSession)));
+    assert!(is_unknown, "{result:?}");
 }
 
 #[actix::test]
-async fn s1_a_session_is_purged_while_its_model_talks() {
+async fn s1_streaming_session_is_purged() {
     let gate = Gate::closed();
     let model = ScriptedModel::with_replies([ModelReply::new()
         .delta("well")
@@ -44,44 +42,44 @@ async fn s1_a_session_is_purged_while_its_model_talks() {
     let listener = world.subscribe(session, Cursor::default());
     world.submit(session, "go").await;
     gate.wait_for_arrivals(1).await;
-    world.runtime.purge(session, TestRuntime::user()).await.expect("the journal answers");
-    listener.outlet.wait_for("the end", received_purged).await;
+    world.runtime.purge(session, TestRuntime::user()).await.expect("the journal responds");
+    listener.outlet.wait_for("the purge", received_purged).await;
     assert_purged(&world, session).await;
     let again = world.runtime.purge(session, TestRuntime::user()).await;
     assert!(again.is_err(), "{again:?}");
     gate.open();
     let path = format!("/sessions/{session}/");
-    eventually("its workers to leave", || world.runtime.status_board.snapshots(&path).is_empty())
+    eventually("the workers to stop", || world.runtime.status_board.snapshots(&path).is_empty())
         .await;
     assert_purged(&world, session).await;
     assert_eq!(world.journal.events(neighbour).len(), 1);
 }
 
-/// Who could not be told when it happened is told when they come back to the log.
+/// A client that was not ready when the session was purged is notified when it reads again.
 #[actix::test]
-async fn s1_a_slow_client_is_told_when_it_reads_again() {
+async fn s1_slow_client_is_notified_of_purge_when_it_reads_again() {
     let world = TestRuntime::builder().start().await;
     let session = world.create_session().await;
     let listener = world.subscribe_with_capacity(session, Cursor::default(), 1);
     listener.outlet.wait_for("an event", |items| items.first().map(drop)).await;
-    world.runtime.purge(session, TestRuntime::user()).await.expect("the journal answers");
+    world.runtime.purge(session, TestRuntime::user()).await.expect("the journal responds");
     eventually("the client to be full", || listener.outlet.rejected_count() > 0).await;
     listener.add_capacity(9).await;
-    listener.outlet.wait_for("the end", received_purged).await;
+    listener.outlet.wait_for("the purge", received_purged).await;
 }
 
-/// Dying between closing and removing leaves it closed, and it can be purged again.
+/// A crash between closing and removing leaves the session closed; it can be purged again.
 #[actix::test]
-async fn s1_a_purge_that_dies_in_between_leaves_it_closed_or_gone() {
+async fn s1_crash_during_purge_leaves_session_closed_or_removed() {
     use greenroom_core::session::{Input, SessionEvent};
     let world = TestRuntime::builder().start().await;
     let session = world.create_session().await;
     let close = Input::CloseSession { by: TestRuntime::user(), partial: None };
-    world.execute(session, close).await.expect("the journal answers");
+    world.execute(session, close).await.expect("the journal responds");
     let world = world.crash_and_restart().await;
     let events = world.journal.events(session);
     assert!(matches!(events.last().unwrap().event, SessionEvent::SessionClosed { .. }));
-    world.runtime.purge(session, TestRuntime::user()).await.expect("the journal answers");
+    world.runtime.purge(session, TestRuntime::user()).await.expect("the journal responds");
     let world = world.crash_and_restart().await;
     assert_purged(&world, session).await;
 }

@@ -1,4 +1,4 @@
-//! What administrators see of live actors (A1), and the firehose (W2).
+//! The status board (A1) and the firehose (W2).
 
 use crate::{last_approval, received_event};
 use greenroom_actors::{
@@ -23,14 +23,14 @@ fn snapshot(world: &TestRuntime, path: &str) -> Option<ActorSnapshot> {
     world.runtime.status_board.snapshot(path)
 }
 
-/// Waits until the actor at `path` waits for something whose name has that in it.
-async fn wait_until_waiting_for(world: &TestRuntime, path: &str, whom: &str) -> ActorSnapshot {
+/// Waits until the actor at `path` waits for something whose description contains `subject`.
+async fn wait_until_waiting_for(world: &TestRuntime, path: &str, subject: &str) -> ActorSnapshot {
     let waits = || {
         let waiting = snapshot(world, path)?.waiting?;
-        waiting.for_whom.contains(whom).then_some(())
+        waiting.for_whom.contains(subject).then_some(())
     };
-    eventually(&format!("{path} to wait for {whom}"), || waits().is_some()).await;
-    snapshot(world, path).expect("it was there")
+    eventually(&format!("{path} to wait for {subject}"), || waits().is_some()).await;
+    snapshot(world, path).expect("it is on the status board")
 }
 
 fn paths(world: &TestRuntime, session: SessionId) -> Vec<String> {
@@ -45,40 +45,40 @@ async fn a1_status_board_shows_what_each_actor_waits_for() {
         ModelReply::new().delta("x").wait(&model_gate).then_calls([("look", json!({}))]),
         ModelReply::with_calls([("send", json!({}))]),
     ]);
-    let turn = tool_gate.clone();
+    let call_gate = tool_gate.clone();
     let tools = FakeTools::new()
-        .with_tool("look", Risk::ReadOnly, move |_| ToolScript::new().wait(&turn))
+        .with_tool("look", Risk::ReadOnly, move |_| ToolScript::new().wait(&call_gate))
         .with_tool("send", Risk::WriteHighRisk, |_| ToolScript::new());
     let world =
         TestRuntime::builder().model(model).tools(tools).clock(ManualClock::paused()).start().await;
     let session = world.create_session().await;
     let path = format!("/sessions/{session}");
-    eventually("it to be idle", || snapshot(&world, &path).is_some_and(|it| it.state == "idle"))
-        .await;
+    let is_idle = || snapshot(&world, &path).is_some_and(|shown| shown.state == "idle");
+    eventually("the session to be idle", is_idle).await;
     assert_eq!(snapshot(&world, &path).unwrap().waiting, None);
 
     world.submit(session, "a").await;
     model_gate.wait_for_arrivals(1).await;
-    let at = ManualClock::START;
+    let started_at = ManualClock::START;
     let streaming = wait_until_waiting_for(&world, &path, "the model").await;
     assert_eq!((streaming.state.as_str(), streaming.kind), ("streaming", "Session"));
     let step = format!("{path}/steps/1");
     assert_eq!(wait_until_waiting_for(&world, &step, "scripted").await.kind, "LlmStream");
     assert_eq!(paths(&world, session), [path.clone(), step.clone()]);
 
-    // The time stays while whom it waits for stays the same.
+    // `since` does not change while the session waits for the same thing.
     world.clock.advance(Duration::from_secs(7));
     world.submit(session, "queued").await;
     let streaming = wait_until_waiting_for(&world, &path, "the model").await;
-    assert_eq!(streaming.waiting.map(|waiting| waiting.since), Some(at));
+    assert_eq!(streaming.waiting.map(|waiting| waiting.since), Some(started_at));
 
     model_gate.open();
     let calling = wait_until_waiting_for(&world, &path, "look").await;
     assert_eq!(calling.state, "calling");
     let since = calling.waiting.map(|waiting| waiting.since);
-    assert_eq!(since, Some(at.saturating_add(Duration::from_secs(7))));
+    assert_eq!(since, Some(started_at.saturating_add(Duration::from_secs(7))));
     let paths_now = || paths(&world, session);
-    eventually("the stream to be off the board", || !paths_now().contains(&step)).await;
+    eventually("the stream to be removed", || !paths_now().contains(&step)).await;
     let executors = world.runtime.status_board.snapshots(&format!("{path}/calls/"));
     assert_eq!(executors.len(), 1);
     assert_eq!(executors[0].kind, "ToolExecutor");
@@ -88,32 +88,33 @@ async fn a1_status_board_shows_what_each_actor_waits_for() {
     );
 
     tool_gate.open();
-    world.wait_for(session, "the question", last_approval).await;
+    world.wait_for(session, "the approval", last_approval).await;
     assert_eq!(wait_until_waiting_for(&world, &path, "a person").await.state, "waiting");
     wait_until_waiting_for(&world, "/desk", "people, to answer 1").await;
-    eventually("the workers to be off the board", || paths_now() == [path.clone()]).await;
+    eventually("the workers to be removed", || paths_now() == [path.clone()]).await;
     eventually("the mailboxes to be empty", || {
         world.runtime.status_board.snapshots("/").iter().all(|shown| shown.mailbox_depth == 0)
     })
     .await;
-    let session = snapshot(&world, &path).expect("it lives");
+    let session = snapshot(&world, &path).expect("it is live");
     assert!(session.handled >= 5 && session.failed == 0 && session.mailbox_depth_max >= 1);
     assert_eq!((session.restarts, session.current_message), (0, None));
 }
 
 #[actix::test]
-async fn t5_progress_is_told_as_events() {
+async fn t5_progress_is_published_as_rate_limited_events() {
     let report = Progress { progress: 1.0, total: Some(2.0), message: Some("half".to_owned()) };
     let gate = Gate::closed();
-    let (turn, reported) = (gate.clone(), report.clone());
+    let (tool_gate, reported) = (gate.clone(), report.clone());
     let model = ScriptedModel::with_replies([
         ModelReply::with_calls([("look", json!({}))]),
         ModelReply::text("done"),
     ]);
     let tools = FakeTools::new().with_tool("look", Risk::ReadOnly, move |_| {
-        let flood = (0..100)
-            .fold(ToolScript::new(), |turn, _| turn.then(ToolAction::Progress(reported.clone())));
-        flood.wait(&turn)
+        let flood = (0..100).fold(ToolScript::new(), |script, _| {
+            script.then(ToolAction::Progress(reported.clone()))
+        });
+        flood.wait(&tool_gate)
     });
     let world = TestRuntime::start(model, tools).await;
     let session = world.create_session().await;
@@ -131,22 +132,22 @@ async fn t5_progress_is_told_as_events() {
     assert_eq!(progress, (1.0, Some(2.0), report.message));
     gate.open();
     world.wait_for_run_end(session, run).await;
-    let is = |event: &SessionEvent| matches!(event, SessionEvent::ToolCallProgress { .. });
+    let is_progress = |event: &SessionEvent| matches!(event, SessionEvent::ToolCallProgress { .. });
     assert_eq!(
-        crate::count_events(&world.journal.events(session), is),
+        crate::count_events(&world.journal.events(session), is_progress),
         1,
-        "a flood is not recorded"
+        "a flood is not recorded completely"
     );
 }
 
 #[actix::test]
-async fn w2_the_firehose_shows_the_events_of_all_sessions() {
+async fn w2_firehose_publishes_events_of_all_sessions() {
     let model = ScriptedModel::with_handler(|_| ModelReply::text("x"));
     let world = TestRuntime::builder().model(model).shard_count(2).start().await;
     let outlet = CollectingOutlet::with_capacity(usize::MAX);
     let address = world.runtime.subscribe_all(Box::new(outlet.clone()));
     let attached = |bus| snapshot(&world, bus).is_some_and(|bus| bus.handled > 0);
-    eventually("it to be attached", || attached("/bus/0") && attached("/bus/1")).await;
+    eventually("the firehose to attach", || attached("/bus/0") && attached("/bus/1")).await;
     let mut sessions = Vec::new();
     for _ in 0..6 {
         let session = world.create_session().await;
@@ -156,30 +157,30 @@ async fn w2_the_firehose_shows_the_events_of_all_sessions() {
     }
     for session in sessions {
         let events = world.journal.events(session);
-        let of_session = |items: &[FeedItem]| {
-            let of = items.iter().filter(|item| item.session_id == session);
-            let seen: Vec<_> = of.map(|item| item.kind.clone()).collect();
-            (seen.len() == events.len()).then_some(seen)
+        let session_items = |items: &[FeedItem]| {
+            let items = items.iter().filter(|item| item.session_id == session);
+            let kinds: Vec<_> = items.map(|item| item.kind.clone()).collect();
+            (kinds.len() == events.len()).then_some(kinds)
         };
-        let seen = outlet.wait_for("all of its events", of_session).await;
-        for (kind, record) in seen.iter().zip(&events) {
-            assert!(matches!(kind, FeedKind::Event(told) if **told == *record));
+        let kinds = outlet.wait_for("all of its events", session_items).await;
+        for (kind, record) in kinds.iter().zip(&events) {
+            assert!(matches!(kind, FeedKind::Event(published) if **published == *record));
         }
     }
     outlet.close();
     world.create_session().await;
-    eventually("it to end", || !address.connected()).await;
+    eventually("the firehose to stop", || !address.connected()).await;
 }
 
 #[actix::test]
 async fn w2_slow_firehose_subscriber_is_closed_with_an_error() {
-    // Together they commit more than a mailbox takes.
+    // Together, these sessions commit more events than a mailbox holds.
     const SESSIONS: usize = 40;
     let gate = Gate::closed();
-    let held = gate.clone();
-    // It never comes to an end, so each run makes as many commits as it may.
+    let model_gate = gate.clone();
+    // The model never gives a final answer, so each run commits as many events as its steps allow.
     let model = ScriptedModel::with_handler(move |_| {
-        ModelReply::new().wait(&held).then_calls([("look", json!({}))])
+        ModelReply::new().wait(&model_gate).then_calls([("look", json!({}))])
     });
     let tools = FakeTools::new().with_tool("look", Risk::ReadOnly, |_| ToolScript::new());
     let world = TestRuntime::start(model, tools).await;
@@ -192,27 +193,28 @@ async fn w2_slow_firehose_subscriber_is_closed_with_an_error() {
     gate.wait_for_arrivals(SESSIONS).await;
     let outlet = CollectingOutlet::with_capacity(usize::MAX);
     let address = world.runtime.subscribe_all(Box::new(outlet.clone()));
-    // What it is told before it falls behind is where it is cut off.
+    // The firehose must be attached before it falls behind.
     let before = snapshot(&world, "/bus/0").expect("there is a bus").handled;
-    eventually("it to be attached", || snapshot(&world, "/bus/0").unwrap().handled > before).await;
+    let is_attached = || snapshot(&world, "/bus/0").unwrap().handled > before;
+    eventually("the firehose to attach", is_attached).await;
     world.create_session().await;
     outlet.wait_for("the creation", |items: &[FeedItem]| items.first().cloned()).await;
     gate.open();
-    // It lives on this thread: as long as this is busy, nothing leaves its mailbox.
+    // The firehose runs on this thread: while the thread is busy, its mailbox is not processed.
     let ended = |event: &SessionEvent| matches!(event, SessionEvent::RunFailed { .. });
-    let began = std::time::Instant::now();
+    let started = std::time::Instant::now();
     for session in &sessions {
         while crate::count_events(&world.journal.events(*session), ended) == 0 {
-            assert!(began.elapsed() < TEST_TIMEOUT, "the runs do not end");
+            assert!(started.elapsed() < TEST_TIMEOUT, "the runs do not end");
             std::thread::sleep(Duration::from_millis(1));
         }
     }
     let is_broken = |item: &&FeedItem| matches!(item.kind, FeedKind::Broken(_));
     let broken = |items: &[FeedItem]| items.iter().find(is_broken).cloned();
-    outlet.wait_for("the word that it did not keep up", broken).await;
-    eventually("it to end", || !address.connected()).await;
-    let told = outlet.items();
-    assert!(is_broken(&told.last().unwrap()), "nothing after it");
+    outlet.wait_for("the overflow error", broken).await;
+    eventually("the firehose to stop", || !address.connected()).await;
+    let items = outlet.items();
+    assert!(is_broken(&items.last().unwrap()), "an item follows the error");
 }
 
 #[actix::test]
@@ -221,11 +223,12 @@ async fn a1_passivated_session_is_removed_from_the_status_board() {
     let session = world.create_session().await;
     let listener = world.subscribe(session, Cursor::default());
     listener.outlet.wait_for("the creation", received_event(Seq(1))).await;
-    eventually("it to leave", || paths(&world, session).is_empty()).await;
+    let is_removed = || paths(&world, session).is_empty();
+    eventually("the session to be passivated", is_removed).await;
 }
 
 #[actix::test]
-async fn a1_subscribers_show_whom_they_wait_for() {
+async fn a1_status_board_shows_what_subscribers_wait_for() {
     let world = TestRuntime::start(
         ScriptedModel::with_replies([ModelReply::text("Hello.")]),
         FakeTools::new(),
@@ -234,16 +237,18 @@ async fn a1_subscribers_show_whom_they_wait_for() {
     let session = world.create_session().await;
     let all = || world.runtime.status_board.snapshots(&format!("/subscribers/{session}/"));
     let reader = world.subscribe(session, Cursor::default());
-    eventually("it to tail", || all().iter().any(|shown| shown.state == "tailing")).await;
+    eventually("the subscriber to tail", || all().iter().any(|shown| shown.state == "tailing"))
+        .await;
     let slow = world.subscribe_with_capacity(session, Cursor::default(), 0);
-    eventually("it to be stalled", || all().iter().any(|shown| shown.state == "stalled")).await;
+    eventually("the subscriber to stall", || all().iter().any(|shown| shown.state == "stalled"))
+        .await;
     let stalled = all().into_iter().find(|shown| shown.state == "stalled").unwrap();
     assert_eq!(stalled.kind, "Subscriber");
     assert_eq!(stalled.waiting.unwrap().for_whom, "the client, to read");
     let run = world.submit(session, "hi").await;
     world.wait_for_run_end(session, run).await;
-    eventually("no mail to wait", || all().iter().all(|shown| shown.mailbox_depth == 0)).await;
+    eventually("empty mailboxes", || all().iter().all(|shown| shown.mailbox_depth == 0)).await;
     reader.stop().await;
     slow.stop().await;
-    eventually("them to be off the board", || all().is_empty()).await;
+    eventually("the subscribers to be removed", || all().is_empty()).await;
 }

@@ -1,4 +1,4 @@
-//! Subscribers: any cursor, any speed, nothing missing, nothing twice (E2 to E4).
+//! Subscribers at any cursor and any speed receive every item exactly once (E2 to E4).
 
 use crate::{ReceivedItem, completed_messages, received_event, received_items};
 use greenroom_actors::{
@@ -20,17 +20,17 @@ use serde_json::json;
 
 const TEXT: &str = "Grüße, 世界 👋 — ende";
 
-/// What remains to be told to a client that was told `items` up to `cursor`.
+/// Returns the items after `cursor`, for a client that has received `items` up to it.
 fn items_after(items: &[FeedItem], cursor: Cursor) -> Vec<ReceivedItem> {
-    let at = items.iter().position(|item| item.cursor > cursor).unwrap_or(items.len());
-    received_items(&items[at..])
+    let start = items.iter().position(|item| item.cursor > cursor).unwrap_or(items.len());
+    received_items(&items[start..])
 }
 
 fn head(world: &TestRuntime, session: SessionId) -> Seq {
     world.journal.events(session).last().expect("there are events").seq
 }
 
-/// A finished session with two messages, a call, a discarded message and an empty one.
+/// Runs a session with two messages, a call, a discarded message and an empty one.
 async fn finished_session() -> (TestRuntime, SessionId, Vec<FeedItem>) {
     let model = ScriptedModel::with_replies([
         TEXT.chars()
@@ -53,27 +53,27 @@ async fn finished_session() -> (TestRuntime, SessionId, Vec<FeedItem>) {
 }
 
 #[actix::test]
-async fn e2_e3_a_finished_session_resumes_at_every_cursor() {
+async fn e2_e3_finished_session_resumes_at_every_cursor() {
     let (world, session, items) = finished_session().await;
     let head = head(&world, session);
     let cursors = std::iter::once(Cursor::default()).chain(items.iter().map(|item| item.cursor));
     let mut checked = 0;
     for cursor in cursors.filter(|cursor| cursor.seq < head) {
-        world.runtime.validate_cursor(session, cursor).await.expect("a cursor that was handed out");
+        world.runtime.validate_cursor(session, cursor).await.expect("an issued cursor");
         let listener = world.subscribe(session, cursor);
         listener.outlet.wait_for("the end", received_event(head)).await;
-        let found = received_items(&listener.outlet.items());
+        let received = received_items(&listener.outlet.items());
         let mut expected = items_after(&items, cursor);
-        // Of a message that was discarded no text is left: its end comes next.
+        // The text of a discarded message is not sent again; its discarding follows.
         expected.retain(
-            |told| !matches!(told, ReceivedItem::Text { text, .. } if "cut ".ends_with(text)),
+            |item| !matches!(item, ReceivedItem::Text { text, .. } if "cut ".ends_with(text)),
         );
-        assert_eq!(found, expected, "from {cursor}");
+        assert_eq!(received, expected, "from {cursor}");
         listener.stop().await;
         checked += 1;
     }
     assert!(checked > 40, "{checked}");
-    // From the head there is nothing yet.
+    // At the head, the next item is the next new event.
     let listener = world.subscribe(session, Cursor::after_seq(head));
     world.model.push(ModelReply::text("more"));
     let run = world.submit(session, "again").await;
@@ -83,17 +83,18 @@ async fn e2_e3_a_finished_session_resumes_at_every_cursor() {
 }
 
 #[actix::test]
-async fn e3_cursors_that_cannot_be_are_refused() {
+async fn e3_invalid_cursors_are_rejected() {
     let (world, session, items) = finished_session().await;
     let started = items.iter().find(|item| item.cursor.offset > 0).expect("there is text").cursor;
-    let at = |offset| world.runtime.validate_cursor(session, Cursor { seq: started.seq, offset });
-    // `Grü`: the third character takes two bytes.
-    assert!(at(2).await.is_ok());
-    assert!(matches!(at(3).await, Err(CursorError::Invalid)));
-    assert!(at(4).await.is_ok());
+    let validate =
+        |offset| world.runtime.validate_cursor(session, Cursor { seq: started.seq, offset });
+    // `Grü`: the third character has two bytes.
+    assert!(validate(2).await.is_ok());
+    assert!(matches!(validate(3).await, Err(CursorError::Invalid)));
+    assert!(validate(4).await.is_ok());
     let length = u64::try_from(TEXT.len()).expect("short");
-    assert!(at(length).await.is_ok());
-    assert!(matches!(at(length + 1).await, Err(CursorError::BeyondHead { .. })));
+    assert!(validate(length).await.is_ok());
+    assert!(matches!(validate(length + 1).await, Err(CursorError::BeyondHead { .. })));
     let ahead = Cursor::after_seq(head(&world, session).next());
     assert!(matches!(
         world.runtime.validate_cursor(session, ahead).await,
@@ -107,7 +108,7 @@ async fn e3_cursors_that_cannot_be_are_refused() {
 }
 
 #[actix::test]
-async fn e2_e3_a_live_message_resumes_at_every_cursor() {
+async fn e2_e3_open_message_resumes_at_every_cursor() {
     let gates: Vec<_> = TEXT.chars().map(|_| Gate::closed()).collect();
     let reply = TEXT
         .chars()
@@ -122,11 +123,12 @@ async fn e2_e3_a_live_message_resumes_at_every_cursor() {
     let mut length = 0;
     for (piece, gate) in TEXT.chars().zip(&gates) {
         length += u64::try_from(piece.len_utf8()).expect("small");
-        let heard =
+        let received =
             |items: &[FeedItem]| (items.last()?.cursor.offset == length).then(|| items.to_vec());
-        let items = reference.outlet.wait_for("the piece", heard).await;
-        // One at every cursor there has been so far, and one from the start.
-        for cursor in std::iter::once(Cursor::default()).chain(items.iter().map(|it| it.cursor)) {
+        let items = reference.outlet.wait_for("the piece", received).await;
+        // One subscriber at every cursor so far, and one from the start.
+        let cursors = items.iter().map(|item| item.cursor);
+        for cursor in std::iter::once(Cursor::default()).chain(cursors) {
             world.runtime.validate_cursor(session, cursor).await.expect("a cursor of this message");
             late.push((cursor, world.subscribe(session, cursor)));
         }
@@ -148,27 +150,27 @@ async fn e2_e3_a_live_message_resumes_at_every_cursor() {
     for (_, listener) in late {
         listener.stop().await;
     }
-    eventually("subscribers to be gone", || world.runtime.subscriber_count(session) == 1).await;
+    eventually("the subscribers to stop", || world.runtime.subscriber_count(session) == 1).await;
 }
 
-/// Drains a listener in portions until it was told `head`.
-async fn drain_in_steps(listener: &TestSubscriber, portion: usize, head: Seq) {
-    let mut room = portion;
+/// Grants capacity in portions until the subscriber has received `head`.
+async fn drain_in_portions(listener: &TestSubscriber, portion: usize, head: Seq) {
+    let mut capacity = portion;
     loop {
         let full = |items: &[FeedItem]| {
             let finished = items.last().is_some_and(|item| item.cursor.seq >= head);
-            (finished || items.len() >= room).then_some(finished)
+            (finished || items.len() >= capacity).then_some(finished)
         };
         if listener.outlet.wait_for("a full outlet", full).await {
             return;
         }
         listener.add_capacity(portion).await;
-        room += portion;
+        capacity += portion;
     }
 }
 
 #[actix::test]
-async fn e2_e4_slow_clients_get_everything_once_and_delay_nobody() {
+async fn e2_e4_slow_clients_receive_every_item_once_without_delaying_others() {
     let gate = Gate::closed();
     let long = "äöü".repeat(100);
     let reply = |text: &str| {
@@ -181,32 +183,34 @@ async fn e2_e4_slow_clients_get_everything_once_and_delay_nobody() {
     let tools = FakeTools::new().with_tool("look", Risk::ReadOnly, |_| ToolScript::new());
     let world = TestRuntime::start(model, tools).await;
     let session = world.create_session().await;
-    let never = world.subscribe_with_capacity(session, Cursor::default(), 1);
+    let stalled = world.subscribe_with_capacity(session, Cursor::default(), 1);
     let slow: Vec<_> = [1, 2, 7]
-        .map(|room| (room, world.subscribe_with_capacity(session, Cursor::default(), room)))
+        .map(|portion| {
+            (portion, world.subscribe_with_capacity(session, Cursor::default(), portion))
+        })
         .into();
     let quick = world.subscribe(session, Cursor::default());
     let run = world.submit(session, "hello").await;
     gate.wait_for_arrivals(1).await;
     gate.open();
-    // Nobody drains anything yet, and the run ends all the same.
+    // No slow client has granted capacity yet, but the run ends.
     world.wait_for_run_end(session, run).await;
     let head = head(&world, session);
     quick.outlet.wait_for("the end", received_event(head)).await;
     for (portion, listener) in &slow {
-        drain_in_steps(listener, *portion, head).await;
-        assert!(listener.outlet.rejected_count() > 0, "it was full at times");
+        drain_in_portions(listener, *portion, head).await;
+        assert!(listener.outlet.rejected_count() > 0, "the outlet was never full");
         assert_eq!(
             received_items(&listener.outlet.items()),
             received_items(&quick.outlet.items()),
             "{portion}"
         );
     }
-    assert_eq!(never.outlet.items().len(), 1);
+    assert_eq!(stalled.outlet.items().len(), 1);
 }
 
 #[actix::test]
-async fn e4_a_client_with_room_for_one_keeps_up_while_it_streams() {
+async fn e4_client_with_capacity_of_one_keeps_up_with_a_stream() {
     let pieces = 40;
     let gates: Vec<_> = (0..pieces).map(|_| Gate::closed()).collect();
     let reply =
@@ -223,16 +227,16 @@ async fn e4_a_client_with_room_for_one_keeps_up_while_it_streams() {
     world.wait_for_run_end(session, run).await;
     let head = head(&world, session);
     loop {
-        let all = |items: &[FeedItem]| items.last().is_some_and(|it| it.cursor.seq >= head);
+        let all = |items: &[FeedItem]| items.last().is_some_and(|item| item.cursor.seq >= head);
         if all(&listener.outlet.items()) {
             break;
         }
         listener.add_capacity(1).await;
         tokio::task::yield_now().await;
     }
-    let whole = world.subscribe(session, Cursor::default());
-    whole.outlet.wait_for("the end", received_event(head)).await;
-    assert_eq!(received_items(&listener.outlet.items()), received_items(&whole.outlet.items()));
+    let complete = world.subscribe(session, Cursor::default());
+    complete.outlet.wait_for("the end", received_event(head)).await;
+    assert_eq!(received_items(&listener.outlet.items()), received_items(&complete.outlet.items()));
 }
 
 #[actix::test]
@@ -249,11 +253,14 @@ async fn e4_subscriber_detached_for_full_mailbox_resubscribes() {
     listener.outlet.wait_for("the open message", received_event(head(&world, session))).await;
     let before = listener.outlet.items().len();
     gate.open();
-    // The subscriber lives on this thread: as long as it is busy, nothing leaves its mailbox.
+    // The subscriber runs on this thread: while the thread is busy, its mailbox is not processed.
     let ended = |event: &SessionEvent| matches!(event, SessionEvent::RunCompleted { .. });
-    let began = std::time::Instant::now();
+    let started = std::time::Instant::now();
     while crate::count_events(&world.journal.events(session), ended) == 0 {
-        assert!(began.elapsed() < greenroom_actors::testing::TEST_TIMEOUT, "the run does not end");
+        assert!(
+            started.elapsed() < greenroom_actors::testing::TEST_TIMEOUT,
+            "the run does not end"
+        );
         std::thread::yield_now();
     }
     listener.outlet.wait_for("the end", received_event(head(&world, session))).await;
@@ -261,7 +268,7 @@ async fn e4_subscriber_detached_for_full_mailbox_resubscribes() {
     assert_eq!(text.len(), pieces * 2);
     assert_eq!(listener.outlet.text_of(&message_id), text);
     let items = listener.outlet.items().len() - before;
-    assert!(items < pieces, "it caught up in fewer items than there were pieces: {items}");
+    assert!(items < pieces, "received in {items} items; the stream had {pieces} pieces");
 }
 
 #[actix::test]
@@ -280,7 +287,7 @@ async fn e4_replay_backlog_is_bounded_and_loses_nothing() {
         JournalFault::Wait(reading.clone()),
         1,
     );
-    // Cursor 0 needs no look for an open message: its first read is the replay, after attaching.
+    // A subscriber at cursor 0 does not load the open message: its first read is the replay.
     let listener = world.subscribe(session, Cursor::default());
     reading.wait_for_arrivals(1).await;
     first.open();
@@ -317,7 +324,7 @@ async fn e2_many_sessions_and_subscribers_do_not_mix() {
 }
 
 #[actix::test]
-async fn e4_a_client_that_left_ends_its_subscriber() {
+async fn e4_subscriber_stops_after_its_client_disconnects() {
     let world =
         TestRuntime::start(ScriptedModel::with_replies([ModelReply::text("x")]), FakeTools::new())
             .await;
@@ -327,6 +334,6 @@ async fn e4_a_client_that_left_ends_its_subscriber() {
     listener.outlet.close();
     let run = world.submit(session, "a").await;
     world.wait_for_run_end(session, run).await;
-    eventually("the subscriber to end", || !listener.address.connected()).await;
+    eventually("the subscriber to stop", || !listener.address.connected()).await;
     assert_eq!(world.runtime.subscriber_count(session), 0);
 }

@@ -1,4 +1,4 @@
-//! What users allow and may spend, across their sessions (G4, G6).
+//! Settings and budgets of users, across their sessions (G4, G6).
 
 use crate::{completed_calls, last_approval};
 use greenroom_actors::{
@@ -20,7 +20,8 @@ use greenroom_core::{
 use serde_json::json;
 use std::sync::Arc;
 
-/// A world whose model calls `order` once in a run, which costs 4 gold, under those default settings.
+/// Creates a runtime with default settings `defaults`, whose model calls `order` once per run, at a
+/// cost of 4 gold.
 fn runtime_with_defaults(defaults: Settings) -> TestRuntimeBuilder {
     let answer = |request: &ModelRequest| match request.messages.last() {
         Some(Message::User { .. }) => ModelReply::with_calls([("order", json!({}))]),
@@ -45,10 +46,10 @@ fn assisted_settings() -> Settings {
 }
 
 #[actix::test]
-async fn g4_what_a_user_allows_by_now_holds_for_a_session_that_comes_back() {
+async fn g4_current_user_settings_apply_to_a_rehydrated_session() {
     let strict = Settings { autonomy_level: Autonomy::ReadOnly, ..Settings::default() };
-    // What the user stored, and the defaults by then. That the first of these did not reach the
-    // session is what happens to one that is parked.
+    // The user's stored settings and the defaults at the time of the rehydration. The stored settings
+    // did not reach the session before, as for a parked session.
     for (stored, defaults, narrows) in [
         (Some(&strict), assisted_settings(), true),
         (None, strict.clone(), true),
@@ -61,11 +62,13 @@ async fn g4_what_a_user_allows_by_now_holds_for_a_session_that_comes_back() {
                 .journal
                 .store_settings(&TestRuntime::user(), stored)
                 .await
-                .expect("it is in memory");
+                .expect("the journal is in memory");
         }
         let session = world.create_session_with(assisted_settings()).await;
-        let world =
-            world.crash().governance(|it| it.default_settings = Arc::new(defaults)).start().await;
+        let stopped = world.crash().governance(|governance| {
+            governance.default_settings = Arc::new(defaults);
+        });
+        let world = stopped.start().await;
         let run = world.submit(session, "go").await;
         world.wait_for_run_end(session, run).await;
         let events = world.journal.events(session);
@@ -79,7 +82,7 @@ async fn g4_what_a_user_allows_by_now_holds_for_a_session_that_comes_back() {
 }
 
 #[actix::test]
-async fn g6_the_budget_of_the_defaults_is_one_for_all_sessions_of_a_user() {
+async fn g6_budget_limit_of_defaults_applies_across_sessions_of_a_user() {
     let budget_limit =
         Some(BudgetLimit { amount: 5.0, unit: "gold".to_owned(), period: BudgetPeriod::Total });
     let defaults = Settings { budget_limit, ..assisted_settings() };
@@ -90,13 +93,13 @@ async fn g6_the_budget_of_the_defaults_is_one_for_all_sessions_of_a_user() {
     assert_eq!(completed_calls(&world.journal.events(first)).len(), 1);
     let second = world.create_session_with(defaults).await;
     world.submit(second, "two").await;
-    let kind = world.wait_for(second, "a question", last_approval).await.kind();
+    let kind = world.wait_for(second, "an approval", last_approval).await.kind();
     assert_eq!(kind, ApprovalKind::Budget);
 }
 
 #[actix::test]
-async fn g6_what_a_user_spent_through_one_agent_counts_for_another_ones_budget() {
-    let thrifty = AgentName::parse("thrifty").expect("a plain word is an agent's name");
+async fn g6_user_budget_counts_spending_through_other_agents() {
+    let thrifty = AgentName::parse("thrifty").expect("the name is valid");
     let budget = Budget {
         scope: BudgetScope::User,
         period: BudgetPeriod::Total,
@@ -110,7 +113,9 @@ async fn g6_what_a_user_spent_through_one_agent_counts_for_another_ones_budget()
     };
     let world = TestRuntime::builder()
         .model(ScriptedModel::with_handler(|_| ModelReply::text("done")))
-        .governance(|it| drop(it.agents.insert(thrifty.clone(), Arc::new(profile))))
+        .governance(|governance| {
+            governance.agents.insert(thrifty.clone(), Arc::new(profile));
+        })
         .start()
         .await;
     let first = world.create_session().await;
@@ -121,6 +126,6 @@ async fn g6_what_a_user_spent_through_one_agent_counts_for_another_ones_budget()
     let create = Input::CreateSession { owner, agent: thrifty, title: None, settings };
     world.execute(second, create).await.expect("it is created");
     world.submit(second, "two").await;
-    let kind = world.wait_for(second, "a question", last_approval).await.kind();
+    let kind = world.wait_for(second, "an approval", last_approval).await.kind();
     assert_eq!(kind, ApprovalKind::Budget);
 }

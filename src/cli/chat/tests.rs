@@ -533,7 +533,7 @@ fn c3_a_workflow_is_started_by_its_name() {
 fn words_to_the_chat_itself() {
     let mut talk = TestChat { conversation: ChatMachine::new(None), acts: Vec::new() };
     talk.enter("/restock now", "x");
-    assert!(talk.take_shown().contains("/restock: `now` is no input; write key=value"));
+    assert!(talk.take_shown().contains("/restock: `now`: expected key=value"));
     talk.enter("/ ", "x");
     assert!(talk.take_shown().contains("there is no command /"));
     talk.enter("/session", "x");

@@ -1,9 +1,9 @@
-//! The request of a step, put together from named sections under a budget of tokens (C1).
+//! Assembles the request of a step from named sections under a token budget (C1).
 //!
-//! What changes least comes first, so that providers' prompt caches hit: tools, what all agents are
-//! told, the agent's own prompt and the index of its skills last as long as the configuration; the
-//! workflow and the approved plan as long as the run; the conversation grows at its end. Only the
-//! conversation gives way when there is no room.
+//! The sections that change least come first, so that the prompt caches of providers hit. Tools, the
+//! system prompt, the agent's prompt and the skill index last as long as the configuration; the
+//! workflow and the approved plan last as long as the run; the conversation grows at its end. If the
+//! budget is exceeded, only the conversation is shortened.
 
 use super::{
     compaction,
@@ -24,41 +24,41 @@ use serde::Serialize;
 use std::sync::Arc;
 use utoipa::ToSchema;
 
-/// What a step's request consists of.
+/// The sections and sizes of a step's request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ContextManifest {
-    /// The model, by its name in configuration.
+    /// The model's name in configuration.
     pub model: String,
-    /// The tokens that its context is taken to hold.
+    /// Assumed size of the model's context window, in tokens.
     pub window_tokens: u64,
-    /// Of them kept free for the answer.
+    /// Tokens of the window that are reserved for the response.
     pub output_tokens: u64,
-    /// Tokens of everything that is told, as estimated.
+    /// Estimated tokens of all sections.
     pub tokens: u64,
-    /// What is told, in order.
+    /// The sections, in request order.
     pub sections: Vec<ContextSection>,
 }
 
-/// A part of a request.
+/// A section of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ContextSection {
-    /// Which.
+    /// The section's name.
     pub name: SectionName,
-    /// Its size in tokens, as estimated.
+    /// Estimated size in tokens.
     pub tokens: u64,
-    /// What it consists of: names of tools and skills.
+    /// Names of the tools or skills in the section.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub items: Vec<String>,
-    /// How many entries it has.
+    /// Number of entries in the section.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub included: Option<usize>,
-    /// Entries for which there is no room.
+    /// Number of entries that were omitted because they exceed the budget.
     #[serde(skip_serializing_if = "is_zero")]
     pub left_out: usize,
-    /// Entries that a summary stands for.
+    /// Number of entries that a summary replaces.
     #[serde(skip_serializing_if = "is_zero")]
     pub summarised: usize,
-    /// Entries that are cut.
+    /// Number of entries that were truncated.
     #[serde(skip_serializing_if = "is_zero")]
     pub cut: usize,
 }
@@ -68,35 +68,35 @@ fn is_zero(count: &usize) -> bool {
     *count == 0
 }
 
-/// The parts of a request.
+/// The name of a request section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SectionName {
-    /// What the model may call.
+    /// The tools that the model may call.
     Tools,
-    /// What every agent is told.
+    /// The system prompt of all agents.
     System,
     /// The agent's own prompt.
     Agent,
     /// The index of skills.
     Skills,
-    /// The workflow that the run was started with.
+    /// The workflow that started the run.
     Workflow,
-    /// What a person approved before the run began.
+    /// The plan that was approved before the run started.
     Plan,
-    /// What was said.
+    /// The messages of the session.
     Conversation,
 }
 
-/// What stands before the summary of what was said before.
+/// Introduces the summary of earlier messages.
 const SUMMARY_HEADING: &str = "(Summary of the earlier part of this conversation:)\n\n";
 
-/// The tokens that the conversation may have in the next step of `run`.
+/// Returns the tokens available to the conversation in the next step of `run`.
 pub(super) fn conversation_token_budget(run: Option<&Run>, rules: &Rules, model: &str) -> u64 {
     RequestParts::without_conversation(run, rules, model).conversation_tokens()
 }
 
-/// The request for the step that is going. `model` is the name configuration gives it.
+/// Builds the request of the current step. `model` is the model's name in configuration.
 pub fn assemble_request(state: &SessionState, rules: &Rules, model: String) -> ModelRequest {
     let run = state.active.run.as_ref();
     if let Some(through) = run.and_then(Run::compacting_through) {
@@ -105,7 +105,7 @@ pub fn assemble_request(state: &SessionState, rules: &Rules, model: String) -> M
     RequestParts::new(state, rules, &model).into_request(model)
 }
 
-/// What that request consists of.
+/// Describes the sections and sizes of the request for the current step.
 pub fn describe_request(state: &SessionState, rules: &Rules, model: String) -> ContextManifest {
     RequestParts::new(state, rules, &model).manifest(model)
 }
@@ -117,7 +117,7 @@ struct RequestParts<'a> {
     skills: SkillIndex,
     workflow: String,
     plan: String,
-    /// What is told in place of the messages that are summarised, and how many those are.
+    /// The message that replaces the first `summarised` messages.
     summary: Option<Message>,
     summarised: usize,
     window: ConversationWindow,
@@ -127,22 +127,23 @@ struct RequestParts<'a> {
 impl<'a> RequestParts<'a> {
     fn new(state: &SessionState, rules: &'a Rules, model: &str) -> Self {
         let mut parts = Self::without_conversation(state.active.run.as_ref(), rules, model);
-        let mut left = parts.conversation_tokens();
-        let (conversation, mut told) = (&state.conversation, state.conversation.estimated_tokens());
+        let mut budget = parts.conversation_tokens();
+        let (conversation, mut tokens) =
+            (&state.conversation, state.conversation.estimated_tokens());
         if let Some(compacted) = &state.summary {
             parts.summarised = compacted.message_count().min(conversation.len());
-            told -= compacted.tokens;
+            tokens -= compacted.tokens;
             parts.summary = Some(conversation_window::note_message(&format!(
                 "{SUMMARY_HEADING}{}",
                 compacted.summary
             )));
         }
-        left = left.saturating_sub(
+        budget = budget.saturating_sub(
             parts.summary.as_ref().map_or(0, token_estimate::estimate_message_tokens),
         );
         let newest_first = conversation.newest_first_from(parts.summarised);
         let messages = conversation.len() - parts.summarised;
-        parts.window = ConversationWindow::fit(newest_first, (messages, told), left);
+        parts.window = ConversationWindow::fit(newest_first, (messages, tokens), budget);
         parts
     }
 
@@ -170,13 +171,13 @@ impl<'a> RequestParts<'a> {
         parts
     }
 
-    /// The tokens that the conversation may have.
+    /// Returns the tokens available to the conversation.
     fn conversation_tokens(&self) -> u64 {
-        let taken = self.fixed_tokens() + u64::from(self.rules.agent.max_tokens);
-        self.window_tokens.saturating_sub(taken).max(CONVERSATION_TOKENS_MIN)
+        let reserved = self.fixed_tokens() + u64::from(self.rules.agent.max_tokens);
+        self.window_tokens.saturating_sub(reserved).max(CONVERSATION_TOKENS_MIN)
     }
 
-    /// The model sees its tools and must submit what it means to do with them (G14).
+    /// Forces a call of the plan submission tool; the model still sees its other tools (G14).
     fn force_plan_submission(&mut self) {
         self.tools.retain(|tool| tool.name.as_str() != SUBMIT_PLAN_TOOL);
         self.tools.push(preflight::submit_plan_tool());
@@ -208,8 +209,8 @@ impl<'a> RequestParts<'a> {
         ModelRequest {
             model,
             system: SystemPrompt {
-                stable: joined(&[&context.system, &agent.system, &self.skills.text]),
-                per_run: joined(&[&self.workflow, &self.plan]),
+                stable: join_non_blank(&[&context.system, &agent.system, &self.skills.text]),
+                per_run: join_non_blank(&[&self.workflow, &self.plan]),
             },
             messages: self.summary.into_iter().chain(self.window.messages).collect(),
             tools: self.tools,
@@ -222,25 +223,25 @@ impl<'a> RequestParts<'a> {
     fn manifest(self, model: String) -> ContextManifest {
         use SectionName as S;
         let (context, agent) = (&self.rules.context, &self.rules.agent);
-        let of_text =
+        let text_section =
             |name, text: &str| section(name, token_estimate::estimate_tokens(text.len() as u64));
-        let names = |tool: &Arc<Tool>| tool.name.as_str().to_owned();
+        let tool_name = |tool: &Arc<Tool>| tool.name.as_str().to_owned();
         let summary = self.summary.as_ref().map_or(0, token_estimate::estimate_message_tokens);
         let notes = usize::from(self.window.left_out > 0);
         let sections = [
             ContextSection {
-                items: self.tools.iter().map(names).collect(),
+                items: self.tools.iter().map(tool_name).collect(),
                 ..section(S::Tools, self.tools_tokens())
             },
-            of_text(S::System, &context.system),
-            of_text(S::Agent, &agent.system),
+            text_section(S::System, &context.system),
+            text_section(S::Agent, &agent.system),
             ContextSection {
                 items: self.skills.names.clone(),
                 left_out: self.skills.left_out,
-                ..of_text(S::Skills, &self.skills.text)
+                ..text_section(S::Skills, &self.skills.text)
             },
-            of_text(S::Workflow, &self.workflow),
-            of_text(S::Plan, &self.plan),
+            text_section(S::Workflow, &self.workflow),
+            text_section(S::Plan, &self.plan),
             ContextSection {
                 included: Some(self.window.messages.len() - notes),
                 left_out: self.window.left_out,
@@ -250,13 +251,13 @@ impl<'a> RequestParts<'a> {
             },
         ];
         let tokens = sections.iter().map(|section| section.tokens).sum();
-        let is_told = |section: &ContextSection| section.tokens > 0 || section.left_out > 0;
+        let is_present = |section: &ContextSection| section.tokens > 0 || section.left_out > 0;
         ContextManifest {
             model,
             window_tokens: self.window_tokens,
             output_tokens: u64::from(agent.max_tokens),
             tokens,
-            sections: sections.into_iter().filter(is_told).collect(),
+            sections: sections.into_iter().filter(is_present).collect(),
         }
     }
 }
@@ -266,7 +267,7 @@ fn section(name: SectionName, tokens: u64) -> ContextSection {
     ContextSection { name, tokens, items, included, left_out: 0, summarised: 0, cut: 0 }
 }
 
-/// The tools that the model may call, by name.
+/// Returns the tools that the model may call, by name.
 fn available_tools(rules: &Rules, run: Option<&Run>) -> Vec<Arc<Tool>> {
     let may_call = |tool: &&Arc<Tool>| {
         let name = tool.name.as_str();
@@ -276,15 +277,16 @@ fn available_tools(rules: &Rules, run: Option<&Run>) -> Vec<Arc<Tool>> {
     rules.tools().filter(may_call).cloned().collect()
 }
 
-/// What the model is told of the workflow that the run was started with.
+/// Returns the prompt text of the workflow that started `run`; empty without a workflow.
 fn workflow_prompt(run: &Run) -> String {
     let Some(workflow) = &run.workflow else { return String::new() };
     format!("The user started the workflow `{}`. Carry it out:\n\n{}", workflow.name, workflow.text)
 }
 
-fn joined(texts: &[&str]) -> String {
-    let said: Vec<&str> = texts.iter().copied().filter(|text| !text.trim().is_empty()).collect();
-    said.join("\n\n")
+fn join_non_blank(texts: &[&str]) -> String {
+    let non_blank: Vec<&str> =
+        texts.iter().copied().filter(|text| !text.trim().is_empty()).collect();
+    non_blank.join("\n\n")
 }
 
 #[cfg(test)]

@@ -64,7 +64,7 @@ fn sizes(manifest: &ContextManifest) -> Vec<(SectionName, u64)> {
 }
 
 #[test]
-fn c1_sections_come_in_a_fixed_order_and_their_sizes_can_be_seen() {
+fn c1_request_lists_sections_in_fixed_order_with_sizes() {
     use SectionName as S;
     let (state, rules) = (with_user_message(created(), "hello"), rules());
     let manifest = describe_request(&state, &rules, "small".to_owned());
@@ -75,7 +75,10 @@ fn c1_sections_come_in_a_fixed_order_and_their_sizes_can_be_seen() {
     assert_eq!(manifest.sections[1].tokens, token_estimate::estimate_tokens(10));
     assert_eq!(manifest.sections[4].included, Some(1));
     assert_eq!((manifest.window_tokens, manifest.output_tokens), (8_000, 1_000));
-    assert_eq!(manifest.tokens, manifest.sections.iter().map(|it| it.tokens).sum::<u64>());
+    assert_eq!(
+        manifest.tokens,
+        manifest.sections.iter().map(|section| section.tokens).sum::<u64>()
+    );
     let request = assemble_request(&state, &rules, "small".to_owned());
     assert!(request.system.stable.starts_with("Be honest.\n\nYou trade.\n\nSkills are"));
     assert_eq!(request.system.per_run, "");
@@ -102,7 +105,7 @@ fn c1_consecutive_requests_share_their_prefix() {
 }
 
 #[test]
-fn c1_the_conversation_is_cut_to_the_window_and_requests_stay_valid() {
+fn c1_conversation_is_truncated_to_window_and_request_stays_valid() {
     let (mut state, rules) = (created(), rules());
     for number in 0..200 {
         state = with_user_message(state, &format!("message {number} {}", "x".repeat(300)));
@@ -117,22 +120,22 @@ fn c1_the_conversation_is_cut_to_the_window_and_requests_stay_valid() {
         String::from_utf8(openai::encode(&request, openai::EncodeOptions::default())).unwrap();
     assert!(body.contains("message 199 ") && !body.contains("message 0 "));
     assert!(body.contains("Earlier messages of this conversation are left out"));
-    // Where nothing is known of the model, there is more room.
+    // An unconfigured model has a larger default window.
     let manifest = describe_request(&state, &rules, "large".to_owned());
     assert_eq!(manifest.sections.last().unwrap().left_out, 0);
 }
 
 #[test]
-fn c2_skills_are_shown_to_who_may_read_them() {
+fn c2_skill_index_is_included_only_if_agent_can_read_skills() {
     let state = with_user_message(created(), "hello");
     let shown = |rules: &Rules| {
         let manifest = describe_request(&state, rules, "small".to_owned());
-        let skills = manifest.sections.iter().find(|it| it.name == SectionName::Skills);
+        let skills = manifest.sections.iter().find(|section| section.name == SectionName::Skills);
         skills.map(|section| section.items.clone())
     };
     let mut rules = rules();
     Arc::make_mut(&mut rules.agent).tools = vec!["buy".to_owned()];
-    assert_eq!(shown(&rules).unwrap(), ["pdf", "tables"], "reading is no tool of its own");
+    assert_eq!(shown(&rules).unwrap(), ["pdf", "tables"], "`tools` does not affect read_skill");
     Arc::make_mut(&mut rules.agent).skills = vec!["p*".to_owned()];
     assert_eq!(shown(&rules).unwrap(), ["pdf"]);
     Arc::make_mut(&mut rules.agent).skills = Vec::new();
@@ -140,5 +143,5 @@ fn c2_skills_are_shown_to_who_may_read_them() {
     assert!(!rules.agent.can_use_tool(READ_SKILL_TOOL));
     Arc::make_mut(&mut rules.agent).skills = vec!["*".to_owned()];
     rules.tools = Arc::new(ToolRegistry::new([Tool::for_tests("buy", Risk::ReadOnly)]));
-    assert_eq!(shown(&rules), None, "nothing can read them");
+    assert_eq!(shown(&rules), None, "read_skill is not registered");
 }

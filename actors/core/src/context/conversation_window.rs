@@ -1,7 +1,8 @@
-//! Which part of a conversation a request has room for.
+//! Selects the part of a conversation that fits into a request.
 //!
-//! A conversation is cut into rounds: what a person said, or what the model said with the results of
-//! its calls. A round is in the request or it is not; a call never loses its result.
+//! A conversation is divided into rounds. A round is a user message, or an assistant message with
+//! the results of its calls. A request contains whole rounds only, so a call is never separated from
+//! its result.
 
 use super::token_estimate;
 use crate::{
@@ -12,30 +13,30 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// What stands where earlier messages are left out.
+/// Replaces earlier messages that are left out.
 pub(super) const LEFT_OUT_NOTE: &str = "(Earlier messages of this conversation are left out here: they \
     are too long.)";
 
-/// What of a conversation is told.
+/// The part of the conversation included in a request.
 #[derive(Debug, Default)]
 pub(super) struct ConversationWindow {
-    /// The messages, a note on what is missing first if something is.
+    /// The messages; the first is a note if earlier messages are left out.
     pub(super) messages: Vec<Message>,
-    /// Messages from the beginning that are not among them.
+    /// Number of messages left out, from the beginning.
     pub(super) left_out: usize,
-    /// Results that are cut.
+    /// Number of truncated results.
     pub(super) cut: usize,
-    /// Tokens of the messages.
+    /// Estimated tokens of `messages`.
     pub(super) tokens: u64,
 }
 
 impl ConversationWindow {
-    /// The part that fits into `budget` tokens of a conversation of so many messages and tokens; of
-    /// the last round, whatever it takes, with its results cut if need be.
+    /// Returns the part that fits into `budget` tokens of a conversation with the given number of
+    /// messages and tokens. Always includes the last round, with truncated results if it is too large.
     ///
-    /// What is left out goes in strides of half the budget, from the conversation's beginning. So the
-    /// beginning of what is told stays as it is for many steps, and the provider's cache hits. Nothing
-    /// older than it is looked at, so that a long conversation costs no more than a full window.
+    /// Messages are dropped from the beginning in strides of half the budget. The first included
+    /// message therefore stays the same for many steps, and the provider's cache hits. Messages older
+    /// than that are not visited, so a long conversation costs no more than a full window.
     pub(super) fn fit<'a>(
         newest_first: impl Iterator<Item = &'a Message>,
         (count, tokens): (usize, u64),
@@ -43,27 +44,27 @@ impl ConversationWindow {
     ) -> Self {
         let stride = (budget / 2).max(1);
         let left_out = tokens.saturating_sub(budget).div_ceil(stride).saturating_mul(stride);
-        let (mut told, mut rounds) = (Vec::new(), 0_u32);
-        // Messages and tokens of the rounds that are whole.
-        let (mut kept, mut kept_tokens, mut walked) = (0, 0, 0);
+        let (mut included, mut rounds) = (Vec::new(), 0_u32);
+        // Messages and tokens of the complete rounds, and tokens of all visited messages.
+        let (mut kept, mut kept_tokens, mut visited_tokens) = (0, 0, 0);
         for message in newest_first {
-            walked += token_estimate::estimate_message_tokens(message);
-            told.push(message);
+            visited_tokens += token_estimate::estimate_message_tokens(message);
+            included.push(message);
             if is_result(message) {
                 continue;
             }
-            if rounds > 0 && tokens.saturating_sub(walked) < left_out {
+            if rounds > 0 && tokens.saturating_sub(visited_tokens) < left_out {
                 break;
             }
-            (kept, kept_tokens, rounds) = (told.len(), walked, rounds + 1);
+            (kept, kept_tokens, rounds) = (included.len(), visited_tokens, rounds + 1);
         }
-        told.truncate(kept);
+        included.truncate(kept);
         let mut window = Self { left_out: count - kept, ..Self::default() };
         if window.left_out > 0 {
             window.messages.push(note_message(LEFT_OUT_NOTE));
         }
         let is_too_large = rounds == 1 && kept_tokens > budget;
-        for message in told.into_iter().rev() {
+        for message in included.into_iter().rev() {
             let message = match message {
                 Message::ToolResults(results) if is_too_large => {
                     Message::ToolResults(window.truncate_results(results, budget))
@@ -78,7 +79,7 @@ impl ConversationWindow {
         window
     }
 
-    /// The results, the long ones cut so that all together have room.
+    /// Returns the results; those longer than an equal share of `budget` are truncated.
     fn truncate_results(&mut self, results: &[CallResult], budget: u64) -> Vec<CallResult> {
         let share =
             budget.saturating_mul(token_estimate::BYTES_PER_TOKEN) / results.len().max(1) as u64;
@@ -88,9 +89,9 @@ impl ConversationWindow {
             if result.text.len() > share {
                 self.cut += 1;
                 let kept = truncate(&result.text, share);
-                let all = result.text.len();
+                let total = result.text.len();
                 result.text =
-                    format!("{kept}\n[cut: {} of {all} bytes are shown]", kept.len()).into();
+                    format!("{kept}\n[cut: {} of {total} bytes are shown]", kept.len()).into();
             }
             result
         };
@@ -98,7 +99,7 @@ impl ConversationWindow {
     }
 }
 
-/// Whether it belongs to the round before it.
+/// True if `message` belongs to the round of the message before it.
 fn is_result(message: &Message) -> bool {
     match message {
         Message::ToolResults(_) => true,
@@ -106,19 +107,19 @@ fn is_result(message: &Message) -> bool {
     }
 }
 
-/// A remark of ours at the beginning of a conversation.
+/// Creates a message by Greenroom for the beginning of a conversation.
 pub(super) fn note_message(text: &str) -> Message {
-    let message_id = MessageId::parse("context").expect("it is a short word");
+    let message_id = MessageId::parse("context").expect("a literal id is valid");
     Message::User { message_id, text: Arc::from(text) }
 }
 
-/// The rounds, by the places of their messages.
+/// Returns the rounds as ranges of message indexes.
 pub(super) fn split_rounds(messages: &[&Message]) -> Vec<std::ops::Range<usize>> {
     let mut rounds: Vec<std::ops::Range<usize>> = Vec::new();
-    for (at, message) in messages.iter().enumerate() {
+    for (index, message) in messages.iter().enumerate() {
         match rounds.last_mut() {
-            Some(round) if is_result(message) => round.end = at + 1,
-            Some(_) | None => rounds.push(at..at + 1),
+            Some(round) if is_result(message) => round.end = index + 1,
+            Some(_) | None => rounds.push(index..index + 1),
         }
     }
     rounds
@@ -142,7 +143,7 @@ mod tests {
         Message::User { message_id: MessageId::parse("m").unwrap(), text: text.into() }
     }
 
-    fn said(calls: usize) -> Message {
+    fn assistant(calls: usize) -> Message {
         let call = |n: usize| ProposedCall {
             call_id: CallId(Uuid::from_u128(n as u128)),
             provider_id: String::new(),
@@ -150,8 +151,8 @@ mod tests {
             arguments: Arguments::Json(json!({})),
         };
         let calls = (0..calls).map(call).collect();
-        let said = AssistantMessage { text: "said".to_owned(), calls, ..Default::default() };
-        Message::Assistant(Arc::new(said))
+        let message = AssistantMessage { text: "said".to_owned(), calls, ..Default::default() };
+        Message::Assistant(Arc::new(message))
     }
 
     fn results(texts: &[&str]) -> Message {
@@ -171,11 +172,11 @@ mod tests {
     }
 
     #[test]
-    fn c1_a_conversation_that_fits_is_kept_whole() {
-        let messages = [user("hello"), said(1), results(&["42"]), said(0)];
-        let found = window(&messages, 1000);
-        assert_eq!(found.messages, messages);
-        assert_eq!((found.left_out, found.cut), (0, 0));
+    fn c1_fitting_conversation_is_included_completely() {
+        let messages = [user("hello"), assistant(1), results(&["42"]), assistant(0)];
+        let window_of_all = window(&messages, 1000);
+        assert_eq!(window_of_all.messages, messages);
+        assert_eq!((window_of_all.left_out, window_of_all.cut), (0, 0));
         assert_eq!(window(&[], 10).messages, []);
     }
 
@@ -183,27 +184,28 @@ mod tests {
     fn c1_oldest_rounds_are_dropped_first_and_calls_keep_their_results() {
         let mut messages = vec![user("begin")];
         for _ in 0..40 {
-            messages.extend([said(2), results(&["a result", "another"])]);
+            messages.extend([assistant(2), results(&["a result", "another"])]);
         }
         for budget in 1..2000 {
-            let found = window(&messages, budget);
-            let kept = &messages[found.left_out..];
-            assert!(!matches!(kept[0], Message::ToolResults(_)), "{budget}: torn");
-            if found.left_out > 0 {
-                assert_eq!(found.messages[0], note_message(LEFT_OUT_NOTE));
-                assert_eq!(found.messages.len(), kept.len() + 1);
+            let window = window(&messages, budget);
+            let kept = &messages[window.left_out..];
+            assert!(!matches!(kept[0], Message::ToolResults(_)), "{budget}: split round");
+            if window.left_out > 0 {
+                assert_eq!(window.messages[0], note_message(LEFT_OUT_NOTE));
+                assert_eq!(window.messages.len(), kept.len() + 1);
             }
-            let room = budget.max(total_tokens(&messages.iter().collect::<Vec<_>>()[79..]));
+            let tokens_max = budget.max(total_tokens(&messages.iter().collect::<Vec<_>>()[79..]));
             assert!(
-                found.tokens
-                    <= room + token_estimate::estimate_message_tokens(&note_message(LEFT_OUT_NOTE)),
+                window.tokens
+                    <= tokens_max
+                        + token_estimate::estimate_message_tokens(&note_message(LEFT_OUT_NOTE)),
                 "{budget}"
             );
         }
     }
 
     #[test]
-    fn c1_the_beginning_stays_for_many_steps() {
+    fn c1_first_included_message_stays_for_many_steps() {
         let messages: Vec<_> = (0..400).map(|n| user(&format!("message {n:04}"))).collect();
         let budget = 40 * token_estimate::estimate_message_tokens(&messages[0]);
         let starts: Vec<_> = (1..=400).map(|n| window(&messages[..n], budget).left_out).collect();
@@ -217,21 +219,27 @@ mod tests {
         let messages: Vec<_> = (0..10_000).map(|n| user(&format!("message {n:04}"))).collect();
         let each = token_estimate::estimate_message_tokens(&messages[0]);
         let all = (messages.len(), each * messages.len() as u64);
-        let looked_at = std::cell::Cell::new(0);
-        let newest_first = messages.iter().rev().inspect(|_| looked_at.set(looked_at.get() + 1));
-        let found = ConversationWindow::fit(newest_first, all, 40 * each);
-        assert!((20..=40).contains(&(found.messages.len() - 1)), "{}", found.messages.len());
-        assert_eq!(looked_at.get(), found.messages.len(), "the note's place is one more");
+        let visited = std::cell::Cell::new(0);
+        let newest_first = messages.iter().rev().inspect(|_| visited.set(visited.get() + 1));
+        let window = ConversationWindow::fit(newest_first, all, 40 * each);
+        assert!((20..=40).contains(&(window.messages.len() - 1)), "{}", window.messages.len());
+        assert_eq!(visited.get(), window.messages.len(), "the note replaces one visited message");
     }
 
     #[test]
-    fn c1_the_last_round_stays_with_its_results_cut() {
+    fn c1_last_round_is_kept_with_truncated_results() {
         let long = "é".repeat(20_000);
-        let messages = [user("go"), said(2), results(&[&long, "short"])];
-        let found = window(&messages, 3_000);
-        assert_eq!(found.cut, 1);
-        let Some(Message::ToolResults(told)) = found.messages.last() else { panic!("no results") };
-        assert!(told[0].text.ends_with("[cut: 4500 of 40000 bytes are shown]"), "{}", told[0].text);
-        assert_eq!(&*told[1].text, "short");
+        let messages = [user("go"), assistant(2), results(&[&long, "short"])];
+        let window = window(&messages, 3_000);
+        assert_eq!(window.cut, 1);
+        let Some(Message::ToolResults(results)) = window.messages.last() else {
+            panic!("no results")
+        };
+        assert!(
+            results[0].text.ends_with("[cut: 4500 of 40000 bytes are shown]"),
+            "{}",
+            results[0].text
+        );
+        assert_eq!(&*results[1].text, "short");
     }
 }

@@ -1,5 +1,7 @@
-//! What the model is told (C1): the request of a step, assembled from its parts; the skills that are
-//! read on demand (C2).
+//! Context assembly (C1): builds the model request of a step from named sections, and holds the
+//! skills (C2), workflows (C3) and compaction (C4) that contribute to it.
+//!
+//! Pure: configuration and files are read elsewhere and arrive as [`ContextConfig`].
 
 mod assembler;
 mod compaction;
@@ -19,16 +21,17 @@ pub use workflow::{StartedWorkflow, Workflow, WorkflowInputType};
 use crate::limits::{COMPACT_AT_DEFAULT, CONTEXT_TOKENS_DEFAULT};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// What configuration and files say of what models are told. Cheap to clone.
+/// The configured inputs of context assembly. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct ContextConfig {
-    /// What every agent is told, before its own prompt.
+    /// System prompt that precedes the prompt of every agent.
     pub system: Arc<str>,
-    /// The tokens that models' contexts hold, by their names in configuration.
+    /// Context window of each model in tokens, by the model's name in configuration.
     pub context_windows: Arc<BTreeMap<String, u64>>,
-    /// The skills there are now.
+    /// The loaded skills.
     pub skills: Arc<SkillRegistry>,
-    /// Percent of a conversation's room at which its older part is summarised; `None` is never (C4).
+    /// Percentage of the conversation's token budget above which older messages are summarised;
+    /// `None` disables compaction (C4).
     pub compact_at: Option<u8>,
 }
 
@@ -45,7 +48,7 @@ impl Default for ContextConfig {
 }
 
 impl ContextConfig {
-    /// The tokens that the context of that model is taken to hold.
+    /// Returns the context window of `model` in tokens, or the default if none is configured.
     pub fn context_window(&self, model: &str) -> u64 {
         self.context_windows.get(model).copied().unwrap_or(CONTEXT_TOKENS_DEFAULT)
     }

@@ -1,7 +1,7 @@
-//! Skills (C2): what a `SKILL.md` says, and the index of them that the model is shown.
+//! Skills (C2): parses `SKILL.md` files and builds the skill index that the model reads.
 //!
-//! The format is the one that others publish: a front matter in YAML with `name` and `description`,
-//! and Markdown after it. Files are read elsewhere.
+//! The file format is the published one: a YAML front matter with `name` and `description`, followed
+//! by Markdown. Files are read elsewhere.
 
 use super::front_matter;
 use crate::{
@@ -12,28 +12,28 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
-/// The built-in tool that reads a skill's text.
+/// Name of the built-in tool that returns a skill's text.
 pub const READ_SKILL_TOOL: &str = "read_skill";
 
-/// A skill, as the index shows it.
+/// A skill's entry in the index.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Skill {
-    /// Its name; unique.
+    /// Unique name.
     pub name: String,
-    /// When it is of use.
+    /// Describes when to use the skill.
     pub description: String,
 }
 
-/// A `SKILL.md`.
+/// A parsed `SKILL.md`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SkillFile {
-    /// What the index shows.
+    /// The index entry.
     pub skill: Skill,
-    /// What the model reads.
+    /// The text that `read_skill` returns.
     pub body: String,
 }
 
-/// What a front matter may say; all else in it is for other hosts.
+/// The front matter keys that Greenroom uses; other keys are ignored.
 #[derive(Deserialize)]
 struct SkillFrontMatter {
     name: String,
@@ -41,71 +41,73 @@ struct SkillFrontMatter {
 }
 
 impl SkillFile {
-    /// Reads a `SKILL.md`. The error says for people what is wrong with it.
+    /// Parses a `SKILL.md`. The error is a message for the operator.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (head, body) = front_matter::split(text)?;
         let head: SkillFrontMatter = match front_matter::parse(head) {
             Ok(head) => head,
-            // Many a description has a colon in it, which is no YAML and meant none.
+            // Many published descriptions contain an unquoted colon, which is not valid YAML.
             Err(error) => parse_plain_fields(head).ok_or(error)?,
         };
         let name = head.name.trim().to_owned();
         let description = head.description.split_whitespace().collect::<Vec<_>>().join(" ");
         let is_legal = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | ':');
         if name.is_empty() || !name.chars().all(is_legal) {
-            return Err("its name must be letters, digits, `-`, `_`, `.` or `:`".to_owned());
+            return Err("`name`: must consist of letters, digits, `-`, `_`, `.` or `:`".to_owned());
         }
-        if name.chars().count() > SKILL_NAME_CHARS_MAX {
-            return Err(format!("its name may have at most {SKILL_NAME_CHARS_MAX} characters"));
+        let (name_chars, name_chars_max) = (name.chars().count(), SKILL_NAME_CHARS_MAX);
+        if name_chars > name_chars_max {
+            return Err(format!("`name`: {name_chars} characters; the limit is {name_chars_max}"));
         }
         if description.is_empty() {
-            return Err("its description is empty".to_owned());
+            return Err("`description`: must not be empty".to_owned());
         }
-        if description.chars().count() > SKILL_DESCRIPTION_CHARS_MAX {
-            let most = SKILL_DESCRIPTION_CHARS_MAX;
-            return Err(format!("its description may have at most {most} characters"));
+        let (chars, chars_max) = (description.chars().count(), SKILL_DESCRIPTION_CHARS_MAX);
+        if chars > chars_max {
+            return Err(format!("`description`: {chars} characters; the limit is {chars_max}"));
         }
         Ok(Self { skill: Skill { name, description }, body: body.trim().to_owned() })
     }
 }
 
-/// `name:` and `description:` on lines of their own.
+/// Reads `name:` and `description:` from single lines, without a YAML parser.
 fn parse_plain_fields(head: &str) -> Option<SkillFrontMatter> {
     let value = |key: &str| {
         let mut values = head.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
         values.next().map(|value| value.trim().trim_matches(['"', '\'']).to_owned())
     };
     let (name, description) = (value("name")?, value("description")?);
-    // A block that goes on below is YAML, and broken.
+    // A YAML block scalar continues on the next lines; here it failed to parse.
     (!description.starts_with(['|', '>'])).then_some(SkillFrontMatter { name, description })
 }
 
-/// Every skill there is, by name. Replaced as a whole when files change.
+/// All loaded skills, by name. Replaced as a whole when files change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SkillRegistry(BTreeMap<String, Skill>);
 
 impl SkillRegistry {
-    /// A book of these skills; of two with one name the first stands.
+    /// Creates a registry. Of several skills with the same name, the first is kept.
     pub fn new(skills: impl IntoIterator<Item = Skill>) -> Self {
-        let mut book = BTreeMap::new();
+        let mut by_name = BTreeMap::new();
         for skill in skills {
-            book.entry(skill.name.clone()).or_insert(skill);
+            by_name.entry(skill.name.clone()).or_insert(skill);
         }
-        Self(book)
+        Self(by_name)
     }
 
-    /// All skills, by name.
+    /// Iterates over all skills, by name.
     pub fn iter(&self) -> impl Iterator<Item = &Skill> {
         self.0.values()
     }
 
-    /// Those that one of these globs names.
+    /// Iterates over the skills whose name matches at least one of `globs`.
     pub fn matching<'a>(&'a self, globs: &'a [String]) -> impl Iterator<Item = &'a Skill> {
         self.iter().filter(|skill| globs.iter().any(|glob| glob_matches(glob, &skill.name)))
     }
 }
 
-/// The index as the model reads it, and the names of those in it; the rest have no room.
+/// The index as the model reads it, the names of its entries, and the number of skills that were
+/// omitted because the index is full.
 #[derive(Debug, Default)]
 pub(super) struct SkillIndex {
     pub(super) text: String,
@@ -145,14 +147,14 @@ mod tests {
     }
 
     #[test]
-    fn c2_skills_as_others_publish_them_are_read() {
+    fn c2_published_skill_files_are_parsed() {
         let cases = [
             // Plain.
             "---\nname: pdf\ndescription: Work with PDF files.\n---\n\n# PDF\n\nDo it.\n",
-            // With keys for other hosts, and Windows' line ends.
+            // With keys for other hosts and with CRLF line ends.
             "---\r\nname: pdf\r\ndescription: Work with PDF files.\r\nlicense: MIT\r\n\
              allowed-tools: Read, Bash(git:*)\r\nmetadata:\r\n  version: \"1.0\"\r\n---\r\n# PDF\n\nDo it.",
-            // Quoted, folded, and a mark at the start of the file.
+            // Quoted, folded, and with a byte order mark.
             "\u{feff}---\nname: \"pdf\"\ndescription: >-\n  Work with\n  PDF files.\n---\n# PDF\n\nDo it.",
             "---\ndescription: |\n  Work with\n  PDF files.\nname: pdf\n---\n# PDF\n\nDo it.",
         ];
@@ -172,43 +174,49 @@ mod tests {
     }
 
     #[test]
-    fn c2_what_is_wrong_with_one_is_said() {
+    fn c2_invalid_skill_file_is_rejected_with_reason() {
         let long = "x".repeat(1025);
         let bomb = "---\na: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\n\
             c: &c [*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c]\n\
             name: *d\n---\n";
         for (text, problem) in [
-            ("# PDF", "it does not begin with a front matter"),
-            ("---\nname: a", "its front matter has no end"),
+            ("# PDF", "no front matter"),
+            ("---\nname: a", "the closing line of `---` is missing"),
             ("---\nname: a\n---\n", "missing field `description`"),
             ("---\nname: [a]\ndescription: b\n---\n", "name"),
-            ("---\nname: ../a\ndescription: b\n---\n", "its name must be"),
-            ("---\nname: a b\ndescription: b\n---\n", "its name must be"),
-            ("---\nname: a\ndescription: ''\n---\n", "its description is empty"),
-            (&format!("---\nname: a\ndescription: {long}\n---\n"), "at most 1024 characters"),
-            (&format!("---\nname: {}\ndescription: b\n---\n", &long[..65]), "at most 64"),
+            ("---\nname: ../a\ndescription: b\n---\n", "`name`: must consist of"),
+            ("---\nname: a b\ndescription: b\n---\n", "`name`: must consist of"),
+            ("---\nname: a\ndescription: ''\n---\n", "`description`: must not be empty"),
+            (
+                &format!("---\nname: a\ndescription: {long}\n---\n"),
+                "`description`: 1025 characters; the limit is 1024",
+            ),
+            (
+                &format!("---\nname: {}\ndescription: b\n---\n", &long[..65]),
+                "`name`: 65 characters; the limit is 64",
+            ),
             (bomb, ""),
         ] {
-            let found = parsed(text).unwrap_err();
-            assert!(found.contains(problem), "{text}: {found}");
+            let error = parsed(text).unwrap_err();
+            assert!(error.contains(problem), "{text}: {error}");
         }
     }
 
     #[test]
-    fn c2_the_index_is_deduplicated_and_bounded() {
+    fn c2_index_is_deduplicated_and_bounded() {
         let skill = |name: &str, description: &str| Skill {
             name: name.to_owned(),
             description: description.to_owned(),
         };
-        let book = SkillRegistry::new([
+        let registry = SkillRegistry::new([
             skill("b", "second"),
             skill("a", "first"),
             skill("a", "a later one of the same name"),
         ]);
-        let index = SkillIndex::from_skills(book.matching(&["*".to_owned()]));
+        let index = SkillIndex::from_skills(registry.matching(&["*".to_owned()]));
         assert!(index.text.ends_with("begin.\n- a: first\n- b: second"), "{}", index.text);
-        assert_eq!(SkillIndex::from_skills(book.matching(&["b*".to_owned()])).names, ["b"]);
-        assert_eq!(SkillIndex::from_skills(book.matching(&[])).text, "");
+        assert_eq!(SkillIndex::from_skills(registry.matching(&["b*".to_owned()])).names, ["b"]);
+        assert_eq!(SkillIndex::from_skills(registry.matching(&[])).text, "");
 
         let many = (0..100).map(|n| skill(&format!("s{n:03}"), &"x".repeat(1000)));
         let index = SkillIndex::from_skills(SkillRegistry::new(many).iter());

@@ -1,28 +1,31 @@
-//! How many tokens a text is, roughly. Providers count in ways of their own; what is estimated here
-//! keeps requests within bounds, and stands in for what a provider did not come to say of a message
-//! that was stopped.
+//! Estimates the number of tokens of a text.
 //!
-//! A token is counted as three bytes of UTF-8. That is about right for JSON, code and writing without
-//! spaces, and a third too many for English prose: an estimate that errs, errs on the safe side.
+//! Providers count tokens differently. The estimate keeps requests within the context window and
+//! replaces the provider's count for a message that was stopped before the provider reported it.
+//!
+//! One token is counted as three bytes of UTF-8. This is about right for JSON, code and scripts
+//! without spaces, and a third too high for English prose, so the estimate errs on the safe side.
 
 use crate::message::{Arguments, AssistantMessage, Message, Reasoning};
 use serde_json::Value;
 
-/// Bytes that are counted as one token.
+/// Bytes counted as one token.
 pub const BYTES_PER_TOKEN: u64 = 3;
-/// Tokens around a message, or a call, that are not its text.
+/// Tokens added for each message and each call in addition to its text.
 const MESSAGE_OVERHEAD_TOKENS: u64 = 8;
 
-/// The tokens of a text of so many bytes.
+/// Estimates the tokens of a text of `bytes` bytes.
 pub fn estimate_tokens(bytes: u64) -> u64 {
     bytes.div_ceil(BYTES_PER_TOKEN)
 }
 
-/// The tokens of a message.
+/// Estimates the tokens of a message.
 pub fn estimate_message_tokens(message: &Message) -> u64 {
     let (bytes, frames) = match message {
         Message::User { text, .. } => (text.len() as u64, 1),
-        Message::Assistant(said) => (assistant_message_bytes(said), 1 + said.calls.len() as u64),
+        Message::Assistant(message) => {
+            (assistant_message_bytes(message), 1 + message.calls.len() as u64)
+        }
         Message::ToolResults(results) => {
             let texts = results.iter().map(|result| result.text.len() as u64);
             (texts.sum(), results.len() as u64)
@@ -31,21 +34,21 @@ pub fn estimate_message_tokens(message: &Message) -> u64 {
     estimate_tokens(bytes) + frames * MESSAGE_OVERHEAD_TOKENS
 }
 
-fn assistant_message_bytes(said: &AssistantMessage) -> u64 {
-    let thoughts = said.reasoning.iter().map(|block| match block {
+fn assistant_message_bytes(message: &AssistantMessage) -> u64 {
+    let reasoning = message.reasoning.iter().map(|block| match block {
         Reasoning::Thinking { text, signature } => {
             text.len() + signature.as_ref().map_or(0, String::len)
         }
         Reasoning::Redacted { payload } => payload.len(),
     });
-    let calls = said.calls.iter().map(|call| match &call.arguments {
+    let calls = message.calls.iter().map(|call| match &call.arguments {
         Arguments::Json(value) => call.tool.len() as u64 + estimate_json_bytes(value),
         Arguments::Malformed { .. } => call.tool.len() as u64 + 2,
     });
-    (said.text.len() + thoughts.sum::<usize>()) as u64 + calls.sum::<u64>()
+    (message.text.len() + reasoning.sum::<usize>()) as u64 + calls.sum::<u64>()
 }
 
-/// The bytes of a value as JSON, but for escapes.
+/// Estimates the bytes of `value` as JSON, ignoring escapes.
 pub fn estimate_json_bytes(value: &Value) -> u64 {
     match value {
         Value::Null | Value::Bool(_) => 5,
@@ -74,7 +77,7 @@ mod tests {
     use uuid::Uuid;
 
     #[test]
-    fn c1_everything_that_is_sent_is_counted() {
+    fn c1_estimate_counts_every_sent_part() {
         assert_eq!(
             [estimate_tokens(0), estimate_tokens(1), estimate_tokens(3), estimate_tokens(4)],
             [0, 1, 1, 2]
@@ -90,7 +93,7 @@ mod tests {
             tool: "buy".to_owned(),
             arguments: Arguments::Json(json!({"n": [1, null, "x"]})),
         };
-        let said = AssistantMessage {
+        let message = AssistantMessage {
             text: "abc".to_owned(),
             reasoning: vec![
                 Reasoning::Thinking { text: "abc".to_owned(), signature: Some("abc".to_owned()) },
@@ -100,7 +103,7 @@ mod tests {
         };
         let bytes = 12 + 3 + estimate_json_bytes(&json!({"n": [1, null, "x"]}));
         assert_eq!(
-            estimate_message_tokens(&Message::Assistant(Arc::new(said))),
+            estimate_message_tokens(&Message::Assistant(Arc::new(message))),
             estimate_tokens(bytes) + 16
         );
         let result = |text: &str| CallResult {
@@ -117,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn c1_json_is_counted_as_long_as_it_is_or_a_little_longer() {
+    fn c1_json_estimate_is_at_least_actual_size() {
         for value in [
             json!(null),
             json!(false),
@@ -125,9 +128,12 @@ mod tests {
             json!({"a": [1, 2, {"b": "text"}], "c": null, "d": true}),
             json!([[], {}, ""]),
         ] {
-            let real = value.to_string().len() as u64;
-            let counted = estimate_json_bytes(&value);
-            assert!(counted >= real && counted <= real * 2 + 16, "{value}: {counted} of {real}");
+            let actual = value.to_string().len() as u64;
+            let estimate = estimate_json_bytes(&value);
+            assert!(
+                estimate >= actual && estimate <= actual * 2 + 16,
+                "{value}: {estimate} of {actual}"
+            );
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Workflows (C3): templates of what an agent is told for one run, with typed inputs.
+//! Workflows (C3): prompt templates for one run, with typed inputs.
 //!
-//! A file is a front matter in YAML and a MiniJinja template after it. Rendering is bounded in work and
-//! size, and sees nothing but the inputs: no files, no environment, no other templates.
+//! A workflow file is a YAML front matter followed by a MiniJinja template. Rendering is bounded in
+//! work and size. A template can read the inputs only: no files, no environment, no other templates.
 
 use super::front_matter;
 use crate::{
@@ -18,22 +18,22 @@ use serde_json::{Map, Value};
 use std::{collections::BTreeMap, fmt, io, sync::Arc};
 use utoipa::ToSchema;
 
-/// A workflow, as files say it.
+/// A parsed workflow file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workflow {
-    /// Its name; `/name` starts it.
+    /// Name; `/name` starts the workflow.
     pub name: String,
-    /// For people.
+    /// Description for users.
     pub description: String,
-    /// What it wants to know, by name.
+    /// The inputs, by name.
     pub inputs: BTreeMap<String, WorkflowInputSpec>,
-    /// Globs over the tools that its run may use; `None` is all the agent's.
+    /// Globs of the tools that the run may use; `None` allows every tool of the agent.
     pub tools: Option<Vec<String>>,
-    /// The most that its run may do by itself; never more than the session.
+    /// Ceiling of the run's autonomy. The session's autonomy still applies.
     pub autonomy: Option<Autonomy>,
-    /// Whether its run begins with a plan (G14).
+    /// True if the run starts with a plan (G14).
     pub preflight: bool,
-    /// The template.
+    /// The template that is rendered to the prompt text.
     pub body: String,
 }
 
@@ -41,19 +41,19 @@ pub struct Workflow {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct WorkflowInputSpec {
-    /// What it is.
+    /// Type of the value.
     #[serde(rename = "type")]
     pub kind: WorkflowInputType,
-    /// For people.
+    /// Description for users.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// Whether there must be one; by default, unless it has a default.
+    /// True if the input must be given. By default true if the input has no default value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub required: Option<bool>,
-    /// What it is where nothing is said.
+    /// Value that is used if the input is not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default: Option<Value>,
-    /// The only values it may have.
+    /// Permitted values; empty permits every value of the type.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub choices: Vec<Value>,
 }
@@ -62,61 +62,61 @@ pub struct WorkflowInputSpec {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkflowInputType {
-    /// A text.
+    /// A string.
     #[default]
     String,
     /// A number.
     Number,
-    /// A whole number.
+    /// An integer.
     Integer,
     /// `true` or `false`.
     Boolean,
 }
 
 impl WorkflowInputSpec {
-    /// Whether there must be one.
+    /// True if the input must be given.
     pub fn is_required(&self) -> bool {
         self.required.unwrap_or(self.default.is_none())
     }
 }
 
-/// A workflow that a run was started with: all that the run needs of it, whatever becomes of the
-/// file.
+/// A workflow that started a run. It contains everything that the run needs, so that the run does
+/// not depend on the file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StartedWorkflow {
-    /// Its name.
+    /// The workflow's name.
     pub name: String,
-    /// The inputs, defaults included.
+    /// The inputs, including defaults.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub inputs: Map<String, Value>,
-    /// What the model is told.
+    /// The rendered text that the model reads.
     pub text: Arc<str>,
-    /// Globs over the tools that the run may use; `None` is all the agent's.
+    /// Globs of the tools that the run may use; `None` allows every tool of the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<String>>,
-    /// The most that the run may do by itself.
+    /// Ceiling of the run's autonomy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub autonomy: Option<Autonomy>,
-    /// Whether the run begins with a plan.
+    /// True if the run starts with a plan.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub preflight: bool,
 }
 
 impl StartedWorkflow {
-    /// Whether its run may use the tool of that name.
+    /// True if the run may use `tool`.
     pub fn can_use_tool(&self, tool: &str) -> bool {
-        let named = |globs: &Vec<String>| globs.iter().any(|glob| glob_matches(glob, tool));
-        self.tools.as_ref().is_none_or(named)
+        let matches = |globs: &Vec<String>| globs.iter().any(|glob| glob_matches(glob, tool));
+        self.tools.as_ref().is_none_or(matches)
     }
 }
 
-/// Why a workflow can't be started with those inputs.
+/// A workflow cannot be started with the given inputs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{input}: {problem}")]
 pub struct InvalidWorkflowInput {
-    /// Which; empty where it is the template.
+    /// The input's name; empty if the template failed.
     pub input: String,
-    /// What is wrong.
+    /// Description of the problem.
     pub problem: String,
 }
 
@@ -136,10 +136,10 @@ struct WorkflowFrontMatter {
 }
 
 impl Workflow {
-    /// Reads a workflow's file. The error says for people what is wrong with it.
+    /// Parses a workflow file. The error is a message for the operator.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.len() > WORKFLOW_BYTES_MAX {
-            return Err(format!("it may have at most {WORKFLOW_BYTES_MAX} bytes"));
+            return Err(format!("{} bytes; the limit is {WORKFLOW_BYTES_MAX}", text.len()));
         }
         let (head, body) = front_matter::split(text)?;
         let head: WorkflowFrontMatter = front_matter::parse(head)?;
@@ -159,52 +159,59 @@ impl Workflow {
     fn validate(&self) -> Result<(), String> {
         let is_legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if self.name.is_empty() || self.name.len() > 64 || !self.name.chars().all(is_legal) {
-            return Err("its name must be 1 to 64 letters, digits, `-`, `_` or `.`".to_owned());
+            return Err(
+                "`name`: must consist of 1 to 64 letters, digits, `-`, `_` or `.`".to_owned()
+            );
         }
-        if self.inputs.len() > WORKFLOW_INPUTS_MAX {
-            return Err(format!("it may have at most {WORKFLOW_INPUTS_MAX} inputs"));
+        let inputs = self.inputs.len();
+        if inputs > WORKFLOW_INPUTS_MAX {
+            return Err(format!("`inputs`: {inputs} inputs; the limit is {WORKFLOW_INPUTS_MAX}"));
         }
-        if self.tools.as_ref().is_some_and(|tools| tools.len() > WORKFLOW_TOOLS_MAX) {
-            return Err(format!("it may name at most {WORKFLOW_TOOLS_MAX} tools"));
+        let globs = self.tools.as_ref().map_or(0, Vec::len);
+        if globs > WORKFLOW_TOOLS_MAX {
+            return Err(format!("`tools`: {globs} entries; the limit is {WORKFLOW_TOOLS_MAX}"));
         }
         for (name, spec) in &self.inputs {
             if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
-                return Err(format!("the input `{name}` must be letters, digits and `_`"));
+                return Err(format!(
+                    "input `{name}`: the name must consist of letters, digits and `_`"
+                ));
             }
             for value in spec.choices.iter().chain(&spec.default) {
                 let fits = spec.kind.coerce(value).map_err(|problem| (name, problem));
-                fits.map_err(|(name, problem)| format!("the input `{name}`: {value} {problem}"))?;
+                fits.map_err(|(name, problem)| format!("input `{name}`: {value}: {problem}"))?;
             }
         }
-        // Its loops and names are checked when it is rendered; its form, here.
+        // Only the syntax is checked here; undefined names and endless loops fail at rendering.
         let compiled = environment().template_from_str(&self.body).map(drop);
-        compiled.map_err(|error| format!("its template: {}", format_template_error(&error)))
+        compiled.map_err(|error| format!("template: {}", format_template_error(&error)))
     }
 
-    /// The workflow with these inputs, which are checked. A text that says a number, or `true` or
-    /// `false`, is one where one is wanted: that is how people type them.
+    /// Starts the workflow with `given_inputs`: validates them, adds defaults and renders the
+    /// template. A string that contains a number or a boolean is converted if the input has that
+    /// type, because users type inputs as text.
     pub fn start(
         &self,
-        given: &Map<String, Value>,
+        given_inputs: &Map<String, Value>,
     ) -> Result<StartedWorkflow, InvalidWorkflowInput> {
         let invalid = |input: &str, problem: String| InvalidWorkflowInput {
             input: input.to_owned(),
             problem,
         };
-        if let Some(unknown) = given.keys().find(|name| !self.inputs.contains_key(*name)) {
+        if let Some(unknown) = given_inputs.keys().find(|name| !self.inputs.contains_key(*name)) {
             let known: Vec<_> = self.inputs.keys().map(String::as_str).collect();
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-            let problem = format!("there is no such input; there are: {known}");
+            let problem = format!("unknown input; known inputs: {known}");
             return Err(invalid(truncate(unknown, 64), problem));
         }
         let mut inputs = Map::new();
         for (name, spec) in &self.inputs {
-            let value = match given.get(name).filter(|value| !value.is_null()) {
+            let value = match given_inputs.get(name).filter(|value| !value.is_null()) {
                 Some(value) => value,
                 None => match &spec.default {
                     Some(default) => default,
                     None if spec.is_required() => {
-                        return Err(invalid(name, format!("is missing; it must be {}", spec.kind)));
+                        return Err(invalid(name, format!("missing; must be {}", spec.kind)));
                     }
                     None => continue,
                 },
@@ -231,8 +238,8 @@ impl Workflow {
         let environment = environment();
         let template = environment.template_from_str(&self.body);
         let template =
-            template.map_err(|error| format!("the template: {}", format_template_error(&error)))?;
-        // Inputs that were not given are there, as nothing: `{% if region %}` may ask.
+            template.map_err(|error| format!("template: {}", format_template_error(&error)))?;
+        // Optional inputs that are not given are null, so that `{% if region %}` works.
         let absent = self.inputs.keys().filter(|name| !inputs.contains_key(*name));
         let absent = absent.map(|name| (name.clone(), Value::Null));
         let all: Map<String, Value> = inputs.clone().into_iter().chain(absent).collect();
@@ -240,15 +247,15 @@ impl Workflow {
         match template.render_captured_to(minijinja::Value::from(Serde(&all)), &mut text) {
             Ok(_) => Ok(String::from_utf8_lossy(&text.0).trim().to_owned()),
             Err(_) if text.0.len() >= WORKFLOW_TEXT_BYTES_MAX => {
-                Err(format!("the template makes more than {WORKFLOW_TEXT_BYTES_MAX} bytes"))
+                Err(format!("template: the text exceeds {WORKFLOW_TEXT_BYTES_MAX} bytes"))
             }
-            Err(error) => Err(format!("the template: {}", format_template_error(&error))),
+            Err(error) => Err(format!("template: {}", format_template_error(&error))),
         }
     }
 }
 
 impl WorkflowInputType {
-    /// The value as this type, if it is one.
+    /// Converts `value` to this type, or returns what it must be.
     fn coerce(self, value: &Value) -> Result<Value, String> {
         let parsed = || {
             let text = value.as_str()?.trim();
@@ -260,8 +267,9 @@ impl WorkflowInputType {
             Self::Integer => value.is_i64() || value.is_u64(),
             Self::Boolean => value.is_boolean(),
         };
-        if value.as_str().is_some_and(|text| text.len() > WORKFLOW_INPUT_BYTES_MAX) {
-            return Err(format!("may have at most {WORKFLOW_INPUT_BYTES_MAX} bytes"));
+        let bytes = value.as_str().map_or(0, str::len);
+        if bytes > WORKFLOW_INPUT_BYTES_MAX {
+            return Err(format!("{bytes} bytes; the limit is {WORKFLOW_INPUT_BYTES_MAX}"));
         }
         if fits(value) {
             return Ok(value.clone());
@@ -273,16 +281,16 @@ impl WorkflowInputType {
 impl fmt::Display for WorkflowInputType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::String => "a text",
+            Self::String => "a string",
             Self::Number => "a number",
-            Self::Integer => "a whole number",
+            Self::Integer => "an integer",
             Self::Boolean => "true or false",
         })
     }
 }
 
-/// `/name key=value …`: how a workflow is started where people type, and what stands in the
-/// conversation for it. Inputs in the order of their names.
+/// Formats the command that starts a workflow: `/name key=value …`, with inputs sorted by name. Users
+/// type it, and it is the user message of the run.
 pub fn format_command(name: &str, inputs: &Map<String, Value>) -> String {
     let sorted: BTreeMap<&String, &Value> = inputs.iter().collect();
     let mut line = format!("/{name}");
@@ -290,35 +298,36 @@ pub fn format_command(name: &str, inputs: &Map<String, Value>) -> String {
         let is_plain = |text: &&str| {
             !text.is_empty() && !text.contains(|c: char| c.is_whitespace() || c == '"')
         };
-        let said = value.as_str().filter(is_plain).map_or(value.to_string(), str::to_owned);
-        line.push_str(&format!(" {key}={said}"));
+        let text = value.as_str().filter(is_plain).map_or(value.to_string(), str::to_owned);
+        line.push_str(&format!(" {key}={text}"));
     }
     line
 }
 
-/// Reads what follows `/name`: `key=value` pairs; values with spaces in quotes, as in JSON.
-pub fn parse_inputs(rest: &str) -> Result<Map<String, Value>, String> {
+/// Parses the arguments of a workflow command: `key=value` pairs. A value with spaces is a JSON
+/// string in quotes.
+pub fn parse_inputs(arguments: &str) -> Result<Map<String, Value>, String> {
     let mut inputs = Map::new();
-    let mut rest = rest.trim_start();
+    let mut rest = arguments.trim_start();
     while !rest.is_empty() {
         let word = rest.split_whitespace().next().unwrap_or_default();
         let (key, after) = rest
             .split_once('=')
             .filter(|(key, _)| !key.contains(char::is_whitespace))
-            .ok_or_else(|| format!("`{}` is no input; write key=value", truncate(word, 64)))?;
-        let (value, left) = if after.starts_with('"') {
+            .ok_or_else(|| format!("`{}`: expected key=value", truncate(word, 64)))?;
+        let (value, remaining) = if after.starts_with('"') {
             let mut values = serde_json::Deserializer::from_str(after).into_iter::<String>();
             let value = values.next().and_then(Result::ok);
-            let value = value.ok_or_else(|| format!("the quotes of `{key}` do not end"))?;
+            let value = value.ok_or_else(|| format!("`{key}`: the closing quote is missing"))?;
             (value, &after[values.byte_offset()..])
         } else {
             let end = after.find(char::is_whitespace).unwrap_or(after.len());
             (after[..end].to_owned(), &after[end..])
         };
         if inputs.insert(key.to_owned(), Value::String(value)).is_some() {
-            return Err(format!("`{key}` is said twice"));
+            return Err(format!("`{key}`: given more than once"));
         }
-        rest = left.trim_start();
+        rest = remaining.trim_start();
     }
     Ok(inputs)
 }
@@ -336,15 +345,15 @@ fn format_template_error(error: &minijinja::Error) -> String {
     format!("{}{line}{}", error.kind(), truncate(&detail, 256))
 }
 
-/// What a template may write.
+/// A buffer for a template's output; it fails beyond `WORKFLOW_TEXT_BYTES_MAX`.
 #[derive(Default)]
 struct BoundedWriter(Vec<u8>);
 
 impl io::Write for BoundedWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let room = WORKFLOW_TEXT_BYTES_MAX.saturating_sub(self.0.len());
-        self.0.extend_from_slice(&bytes[..bytes.len().min(room)]);
-        if bytes.len() > room {
+        let capacity = WORKFLOW_TEXT_BYTES_MAX.saturating_sub(self.0.len());
+        self.0.extend_from_slice(&bytes[..bytes.len().min(capacity)]);
+        if bytes.len() > capacity {
             return Err(io::ErrorKind::WriteZero.into());
         }
         Ok(bytes.len())

@@ -1,7 +1,7 @@
-//! The message that a model's stream adds up to (M2).
+//! Builds the complete message from a model's stream (M2).
 //!
-//! [`MessageBuilder`] folds [`Delta`]s into a [`Completion`], within limits. Owned by whoever reads
-//! the stream.
+//! [`MessageBuilder`] folds [`Delta`]s into a [`Completion`], within limits. The reader of the stream
+//! owns it.
 
 use super::{
     delta::{Delta, StopReason},
@@ -16,14 +16,14 @@ use crate::{
 };
 use serde_json::Value;
 
-/// A complete message with what it cost.
+/// A complete message with its usage.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Completion {
-    /// The message. Its calls have nil `call_id`s; the session names them.
+    /// The message. Its calls have nil `call_id`s; the session assigns the ids.
     pub message: AssistantMessage,
-    /// Tokens.
+    /// Tokens that the provider reported.
     pub usage: TokenUsage,
-    /// Why it ended.
+    /// Reason why the model stopped.
     pub stop_reason: StopReason,
 }
 
@@ -34,7 +34,7 @@ pub struct MessageBuilder {
     reasoning: Vec<(u32, Reasoning)>,
     calls: Vec<(u32, CallDraft)>,
     usage: TokenUsage,
-    /// What the model wrote since the provider told of output tokens.
+    /// Bytes that the model wrote since the provider last reported output tokens.
     uncounted_bytes: usize,
     stop_reason: StopReason,
     finished: bool,
@@ -48,7 +48,7 @@ struct CallDraft {
 }
 
 impl MessageBuilder {
-    /// Adds one piece. Errs when the message outgrows its limits; it is then of no more use.
+    /// Adds one delta. Fails if the message exceeds a limit; the builder must not be used afterwards.
     pub fn push(&mut self, delta: Delta) -> Result<(), ModelFailure> {
         self.uncounted_bytes += delta.written_bytes();
         match delta {
@@ -69,7 +69,7 @@ impl MessageBuilder {
                 if let Reasoning::Thinking { text, .. } = self.thinking(index) {
                     text.push_str(&piece);
                     let length = text.len();
-                    return check_limit("thinking", length, limits::MODEL_TEXT_BYTES_MAX);
+                    return check_limit("bytes of thinking", length, limits::MODEL_TEXT_BYTES_MAX);
                 }
             }
             Delta::ReasoningSignature { index, signature: piece } => {
@@ -77,7 +77,7 @@ impl MessageBuilder {
                     let signature = signature.get_or_insert_default();
                     signature.push_str(&piece);
                     let length = signature.len();
-                    return check_limit("signature", length, limits::MODEL_TEXT_BYTES_MAX);
+                    return check_limit("bytes of signature", length, limits::MODEL_TEXT_BYTES_MAX);
                 }
             }
             Delta::CallStarted { index, provider_id, tool } => {
@@ -85,14 +85,15 @@ impl MessageBuilder {
                 call.provider_id.push_str(&provider_id);
                 call.tool.push_str(&tool);
                 let length = call.tool.len() + call.provider_id.len();
-                check_limit("tool name", length, limits::TOOL_NAME_BYTES_MAX)?;
+                check_limit("bytes of tool name", length, limits::TOOL_NAME_BYTES_MAX)?;
                 return check_limit("tool calls", self.calls.len(), limits::CALLS_PER_STEP_MAX);
             }
             Delta::CallArguments { index, fragment } => {
                 let call = self.call(index);
                 call.arguments.push_str(&fragment);
                 let length = call.arguments.len();
-                return check_limit("tool arguments", length, limits::ARGUMENTS_BYTES_MAX);
+                let bytes_max = limits::ARGUMENTS_BYTES_MAX;
+                return check_limit("bytes of tool arguments", length, bytes_max);
             }
             Delta::Usage(usage) => {
                 if usage.output_tokens > 0 {
@@ -108,7 +109,7 @@ impl MessageBuilder {
         Ok(())
     }
 
-    /// Adds a piece of text, as [`Self::push`] does.
+    /// Adds a piece of text, like [`Self::push`].
     pub fn push_text(&mut self, text: &str) -> Result<(), ModelFailure> {
         self.uncounted_bytes += text.len();
         self.add_text(text)
@@ -116,37 +117,37 @@ impl MessageBuilder {
 
     fn add_text(&mut self, text: &str) -> Result<(), ModelFailure> {
         self.text.push_str(text);
-        check_limit("text", self.text.len(), limits::MODEL_TEXT_BYTES_MAX)
+        check_limit("bytes of text", self.text.len(), limits::MODEL_TEXT_BYTES_MAX)
     }
 
-    /// Whether the provider said that the message is complete.
+    /// True if the provider reported that the message is complete.
     pub fn is_finished(&self) -> bool {
         self.finished
     }
 
-    /// The tokens of a message that is not complete. Providers tell of most output at its end, which
-    /// does not come any more: what they have not counted is estimated (G6).
+    /// Returns the usage of an incomplete message. Providers report most output tokens at the end of
+    /// the message, which was not received; uncounted output is estimated (G6).
     pub fn usage(&self) -> TokenUsage {
         let uncounted = token_estimate::estimate_tokens(self.uncounted_bytes as u64);
         let output_tokens = self.usage.output_tokens.saturating_add(uncounted);
         TokenUsage { output_tokens, ..self.usage }
     }
 
-    /// The text so far.
+    /// Returns the text received so far.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The message as it stands. Calls whose arguments are not JSON are malformed, not dropped.
+    /// Returns the message. Calls with arguments that are not JSON are kept as malformed.
     pub fn into_completion(self) -> Completion {
-        // Where the message was broken off, a last call without arguments may only lack them yet.
-        let is_broken_off = match self.stop_reason {
+        // In a truncated message, the last call may lack its arguments.
+        let is_truncated = match self.stop_reason {
             StopReason::MaxTokens | StopReason::Refusal => true,
             StopReason::EndTurn | StopReason::ToolUse | StopReason::StopSequence => false,
         };
         let last = self.calls.len().wrapping_sub(1);
-        let propose = |(at, (_, draft)): (usize, (u32, CallDraft))| {
-            draft.into_proposed_call(is_broken_off && at == last)
+        let propose = |(position, (_, draft)): (usize, (u32, CallDraft))| {
+            draft.into_proposed_call(is_truncated && position == last)
         };
         let calls = self.calls.into_iter().enumerate().map(propose).collect();
         let reasoning = self.reasoning.into_iter().map(|(_, block)| block).collect();
@@ -154,8 +155,8 @@ impl MessageBuilder {
         Completion { message, usage: self.usage, stop_reason: self.stop_reason }
     }
 
-    /// What is kept of a message that was stopped: its text and usage. Half a thinking block has
-    /// no signature yet, and half a call must not run.
+    /// Returns the kept part of a message that was stopped: its text and usage. An incomplete thinking
+    /// block has no signature, and an incomplete call must not run.
     pub fn into_partial_completion(self) -> Completion {
         let usage = self.usage();
         let message = AssistantMessage { text: self.text, ..AssistantMessage::default() };
@@ -163,9 +164,9 @@ impl MessageBuilder {
     }
 
     fn thinking(&mut self, index: u32) -> &mut Reasoning {
-        // A piece without its start opens the block: some compatible servers send no start.
-        let found = self.reasoning.iter().rposition(|(other, _)| *other == index);
-        let position = found.unwrap_or_else(|| {
+        // A delta without a start opens the block: some compatible servers send no start.
+        let existing = self.reasoning.iter().rposition(|(other, _)| *other == index);
+        let position = existing.unwrap_or_else(|| {
             let block = Reasoning::Thinking { text: String::new(), signature: None };
             self.reasoning.push((index, block));
             self.reasoning.len() - 1
@@ -174,8 +175,8 @@ impl MessageBuilder {
     }
 
     fn call(&mut self, index: u32) -> &mut CallDraft {
-        let found = self.calls.iter().position(|(other, _)| *other == index);
-        let position = found.unwrap_or_else(|| {
+        let existing = self.calls.iter().position(|(other, _)| *other == index);
+        let position = existing.unwrap_or_else(|| {
             self.calls.push((index, CallDraft::default()));
             self.calls.len() - 1
         });
@@ -185,8 +186,8 @@ impl MessageBuilder {
 
 impl CallDraft {
     fn into_proposed_call(self, may_lack_arguments: bool) -> ProposedCall {
-        // A call without arguments is a call with none, not a broken one: providers send no
-        // fragment at all for an empty object.
+        // Empty arguments mean an empty object, not malformed JSON: providers send no fragment for an
+        // empty object.
         let is_empty = self.arguments.trim().is_empty() && !may_lack_arguments;
         let text = if is_empty { "{}" } else { &self.arguments };
         let arguments = match parse_arguments(text) {
@@ -208,11 +209,11 @@ fn parse_arguments(text: &str) -> Result<Value, String> {
     Ok(value)
 }
 
-fn check_limit(what: &str, size: usize, most: usize) -> Result<(), ModelFailure> {
-    if size <= most {
+fn check_limit(what: &str, size: usize, limit: usize) -> Result<(), ModelFailure> {
+    if size <= limit {
         return Ok(());
     }
-    Err(ModelFailure::permanent(format!("the model's {what} exceed the limit of {most}")))
+    Err(ModelFailure::permanent(format!("the model's response has more than {limit} {what}")))
 }
 
 #[cfg(test)]
@@ -237,7 +238,7 @@ mod tests {
         Delta::CallArguments { index, fragment: fragment.to_owned() }
     }
 
-    /// The arguments of the only call, sent in these pieces.
+    /// Returns the arguments of the only call, sent in `pieces`.
     fn arguments(pieces: &[&str], stop_reason: StopReason) -> Arguments {
         let pieces = pieces.iter().map(|piece| fragment(0, piece));
         let deltas = [started(0, "a", "add")].into_iter().chain(pieces);
@@ -247,27 +248,27 @@ mod tests {
     }
 
     #[test]
-    fn x4_arguments_that_are_nested_too_deep_are_told_to_the_model() {
+    fn x4_arguments_nested_too_deep_are_malformed() {
         let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
         assert!(matches!(arguments(&[&nested(64)], StopReason::ToolUse), Arguments::Json(_)));
-        let refused = arguments(&[&nested(65)], StopReason::ToolUse);
-        let Arguments::Malformed { error, .. } = refused else { panic!("{refused:?}") };
+        let too_deep = arguments(&[&nested(65)], StopReason::ToolUse);
+        let Arguments::Malformed { error, .. } = too_deep else { panic!("{too_deep:?}") };
         assert_eq!(error, "the arguments are nested deeper than 64 levels");
     }
 
     #[test]
-    fn pieces_become_a_message_in_order() {
+    fn m2_deltas_are_folded_into_message_in_order() {
         let usage = |input_tokens, output_tokens, cached_tokens| {
             Delta::Usage(TokenUsage { input_tokens, output_tokens, cached_tokens })
         };
-        let thought = |text: &str| Delta::Reasoning { index: 0, text: text.to_owned() };
+        let reasoning = |text: &str| Delta::Reasoning { index: 0, text: text.to_owned() };
         let completion = build([
             usage(30, 1, 20),
             Delta::ReasoningStarted { index: 0, redacted: None },
-            thought("h"),
+            reasoning("h"),
             Delta::ReasoningSignature { index: 0, signature: "si".to_owned() },
             Delta::ReasoningStarted { index: 5, redacted: Some("x".to_owned()) },
-            thought("m"),
+            reasoning("m"),
             Delta::ReasoningSignature { index: 0, signature: "g".to_owned() },
             Delta::Text("a".to_owned()),
             started(7, "c1", "get_"),
@@ -301,10 +302,10 @@ mod tests {
     }
 
     #[test]
-    fn a_stopped_message_keeps_its_text_alone() {
+    fn m2_stopped_message_keeps_only_text() {
         let mut builder = MessageBuilder::default();
-        let thought = Delta::Reasoning { index: 0, text: "hm".to_owned() };
-        for delta in [thought, Delta::Text("so".to_owned()), started(1, "c", "buy")] {
+        let reasoning = Delta::Reasoning { index: 0, text: "hm".to_owned() };
+        for delta in [reasoning, Delta::Text("so".to_owned()), started(1, "c", "buy")] {
             builder.push(delta).unwrap();
         }
         assert!(!builder.is_finished());
@@ -314,19 +315,19 @@ mod tests {
 
     #[test]
     fn g6_uncounted_output_tokens_are_estimated() {
-        let told = |output_tokens| {
+        let reported = |output_tokens| {
             Delta::Usage(TokenUsage { input_tokens: 30, output_tokens, cached_tokens: 20 })
         };
         let text = |bytes| Delta::Text("x".repeat(bytes));
-        let thought = Delta::Reasoning { index: 0, text: "x".repeat(30) };
+        let reasoning = Delta::Reasoning { index: 0, text: "x".repeat(30) };
         for (deltas, output_tokens) in [
-            // Anthropic tells of the first token, and of all of them at the end.
-            (vec![told(1), text(300)], 101),
-            (vec![told(1), text(300), told(60)], 60),
-            (vec![told(1), text(300), told(60), text(9)], 63),
-            // Compatible servers may tell nothing at all.
-            (vec![text(300), thought, started(1, "id", "buy"), fragment(1, "{\"n\":1")], 113),
-            (vec![told(0), text(3), told(0)], 1),
+            // Anthropic reports the first token, and the total at the end.
+            (vec![reported(1), text(300)], 101),
+            (vec![reported(1), text(300), reported(60)], 60),
+            (vec![reported(1), text(300), reported(60), text(9)], 63),
+            // Compatible servers may report no usage.
+            (vec![text(300), reasoning, started(1, "id", "buy"), fragment(1, "{\"n\":1")], 113),
+            (vec![reported(0), text(3), reported(0)], 1),
             (vec![], 0),
         ] {
             let mut builder = MessageBuilder::default();
@@ -338,17 +339,17 @@ mod tests {
                 "{deltas:?}"
             );
         }
-        // What is told of a complete message is not doubted.
-        let whole = build([told(1), text(300), told(2), Delta::Finished]).unwrap();
+        // The usage of a complete message is not estimated.
+        let complete = build([reported(1), text(300), reported(2), Delta::Finished]).unwrap();
         assert_eq!(
-            whole.usage,
+            complete.usage,
             TokenUsage { input_tokens: 30, output_tokens: 2, cached_tokens: 20 }
         );
         assert_eq!(build([text(300), Delta::Finished]).unwrap().usage, TokenUsage::default());
     }
 
     #[test]
-    fn a_call_without_arguments_has_none_unless_the_message_was_broken_off() {
+    fn m2_missing_arguments_are_empty_object_unless_message_was_truncated() {
         for reason in [StopReason::ToolUse, StopReason::EndTurn, StopReason::StopSequence] {
             assert_eq!(arguments(&["", " "], reason), Arguments::Json(json!({})));
         }
@@ -365,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_bounded() {
+    fn m2_message_size_is_limited() {
         let too_long = |length: usize| "x".repeat(length + 1);
         let blocks = (0..).map(|index| Delta::ReasoningStarted { index, redacted: None });
         let cases: [Vec<Delta>; 6] = [
@@ -398,7 +399,7 @@ mod tests {
         })
     }
 
-    /// `value` as JSON in ASCII, so that it can be cut inside every escape.
+    /// Encodes `value` as ASCII JSON, so that it can be split inside every escape.
     fn escaped(value: &Value) -> String {
         let escape = |c: char| match c.is_ascii() {
             true => c.to_string(),
@@ -412,12 +413,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn cut_arguments_are_malformed_and_never_guessed(
+        fn m2_truncated_arguments_are_malformed(
             map in prop::collection::btree_map(".{0,4}", values(), 0..4),
             cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
             end in any::<prop::sample::Index>(),
         ) {
-            // M2: "cut-off tool JSON is an error result for that call, never a guess"
+            // M2: truncated tool JSON is an error result for that call; arguments are never guessed.
             let value = Value::Object(map.into_iter().collect());
             let text = escaped(&value);
             let mut cuts: Vec<_> = cuts.iter().map(|cut| cut.index(text.len())).collect();
@@ -428,7 +429,7 @@ mod tests {
 
             let start = &text[..1 + end.index(text.len() - 1)];
             match arguments(&[start], StopReason::MaxTokens) {
-                Arguments::Json(guess) => prop_assert!(false, "{start} became {guess}"),
+                Arguments::Json(value) => prop_assert!(false, "{start} became {value}"),
                 Arguments::Malformed { raw, error } => {
                     let kept = limits::MALFORMED_ARGUMENTS_BYTES_MAX;
                     prop_assert_eq!(raw.as_str(), crate::text::truncate(start, kept));

@@ -1,6 +1,6 @@
-//! What a model stream says, piece by piece, in no provider's words (M2).
+//! Deltas: the pieces of a model's stream, in a form that is independent of providers (M2).
 //!
-//! A provider's parser ([`super::anthropic::Parser`], [`super::openai::Parser`]) turns stream
+//! A provider's parser ([`super::anthropic::Parser`], [`super::openai::Parser`]) converts stream
 //! bytes into [`Delta`]s; [`super::completion::MessageBuilder`] folds them into the complete
 //! message.
 
@@ -11,55 +11,55 @@ use utoipa::ToSchema;
 /// One piece of a streamed message.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Delta {
-    /// More text for the reader.
+    /// A piece of the text.
     Text(String),
-    /// A thinking block begins; `index` tells blocks apart.
+    /// The start of a thinking block; `index` identifies the block.
     ReasoningStarted {
         /// The provider's index of the block.
         index: u32,
-        /// Opaque payload of a redacted block, whole.
+        /// The complete opaque payload of a redacted block.
         redacted: Option<String>,
     },
-    /// More thinking.
+    /// A piece of a thinking block.
     Reasoning {
-        /// The block it belongs to.
+        /// The provider's index of the block.
         index: u32,
-        /// The piece.
+        /// The piece of text.
         text: String,
     },
-    /// The signature over a thinking block (a piece of it).
+    /// A piece of the signature of a thinking block.
     ReasoningSignature {
-        /// The block it belongs to.
+        /// The provider's index of the block.
         index: u32,
-        /// The piece.
+        /// The piece of the signature.
         signature: String,
     },
-    /// A tool call begins. A later one with the same index adds to it what is not empty.
+    /// The start of a tool call. Further starts with the same index append their non-empty fields.
     CallStarted {
-        /// The provider's index of the call; calls may interleave.
+        /// The provider's index of the call; calls may be interleaved.
         index: u32,
-        /// The provider's id, possibly empty.
+        /// The provider's id; may be empty.
         provider_id: String,
-        /// The tool's name (a piece of it, with some providers).
+        /// The tool's name; some providers send it in pieces.
         tool: String,
     },
-    /// More of a call's arguments, as JSON text cut anywhere.
+    /// A piece of a call's arguments: JSON text, split anywhere.
     CallArguments {
-        /// The call it belongs to.
+        /// The provider's index of the call.
         index: u32,
-        /// The piece.
+        /// The piece of JSON text.
         fragment: String,
     },
-    /// Tokens so far: replaces what was said before, field by field where it is greater.
+    /// Usage so far. Each field replaces the earlier value if it is greater.
     Usage(TokenUsage),
-    /// Why the model stopped. The last one counts.
+    /// Reason why the model stopped. The last one applies.
     Stopped(StopReason),
-    /// The stream is complete: nothing follows. A stream without it was cut.
+    /// The end of a complete stream. A stream without it was cut.
     Finished,
 }
 
 impl Delta {
-    /// Bytes of it that the model wrote, for which a provider counts output tokens.
+    /// Returns the bytes that the model wrote, which the provider counts as output tokens.
     pub fn written_bytes(&self) -> usize {
         match self {
             Self::Text(text) | Self::Reasoning { text, .. } => text.len(),
@@ -74,19 +74,19 @@ impl Delta {
     }
 }
 
-/// Why the model stopped.
+/// Reason why the model stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
-    /// It was done.
+    /// The message is complete.
     #[default]
     EndTurn,
-    /// It wants tools to run.
+    /// The model requests tool calls.
     ToolUse,
-    /// It reached the token limit.
+    /// The message reached the token limit.
     MaxTokens,
-    /// It, or its provider's filter, declined.
+    /// The model or the provider's filter refused.
     Refusal,
-    /// It met a stop sequence.
+    /// The model produced a stop sequence.
     StopSequence,
 }

@@ -1,30 +1,31 @@
-//! Events that repeat the one before but for their text, as nearly all of a stream do: they are told
-//! by comparing, and not parsed (docs/performance.md).
+//! Recognises events that differ from the preceding one only in their text. Nearly all events of a
+//! stream do; they are compared instead of parsed (docs/performance.md).
 //!
-//! What lies around the text is the same, byte for byte, so another text that needs no escapes in
-//! JSON is all the difference there can be. Whatever is not like that is left to the parser.
+//! The bytes around the text must be identical, and the text must need no escapes in JSON; then the
+//! text is the only possible difference. Every other event is left to the parser.
 
 use super::sse::SseEvent;
 use memchr::memmem;
 
-/// Events that are learnt in vain before no more are: some providers put something else into each.
+/// Number of unused templates after which no more are set: some providers vary other fields in every
+/// event.
 const UNUSED_TEMPLATES_MAX: u32 = 4;
 
-/// What the last event had around its text. It keeps its buffer, one for all: there is one of these
-/// for each stream.
+/// The parts of the last event around its text. There is one template per stream; it reuses one
+/// buffer.
 #[derive(Debug, Default)]
 pub(super) struct EventTemplate {
-    /// The event's name, then its data without the text; empty where nothing is known.
+    /// The event's name, then its data without the text; empty if no template is set.
     template: String,
-    /// Where the data begins.
+    /// Offset in `template` of the event's data.
     data_start: usize,
-    /// Where the text was: after its opening quote, and before its closing one.
+    /// Offset in `template` of the text, between its quotes.
     text_start: usize,
     unused_templates: u32,
 }
 
 impl EventTemplate {
-    /// The text of an event that is the last one's but for this.
+    /// Returns the text of `event` if `event` matches the template.
     pub(super) fn match_text<'e>(&mut self, event: &'e SseEvent<'_>) -> Option<&'e str> {
         let (before, after) = self.template.split_at(self.text_start);
         let (name, before) = before.split_at(self.data_start);
@@ -39,7 +40,7 @@ impl EventTemplate {
         Some(text)
     }
 
-    /// Remembers an event that told of this text and of nothing else.
+    /// Sets the template from an event that yielded `text` and nothing else.
     pub(super) fn set(&mut self, event: &SseEvent<'_>, text: &str) {
         self.clear();
         if self.unused_templates == UNUSED_TEMPLATES_MAX {
@@ -55,29 +56,29 @@ impl EventTemplate {
         }
     }
 
-    /// The next event is another one.
+    /// Removes the template. Called when an event yields anything other than text.
     pub(super) fn clear(&mut self) {
         self.template.clear();
         (self.data_start, self.text_start) = (0, 0);
     }
 }
 
-/// What is around the string `text` in `json`, quotes included; `None` where it can't be told which
-/// string it is. Without escapes a quote is always the start or the end of a string.
+/// Splits `json` around its string `text`; the quotes belong to the two parts. Returns `None` if the
+/// position is ambiguous. In JSON without escapes, a quote always starts or ends a string.
 fn split_around<'j>(json: &'j str, text: &str) -> Option<(&'j str, &'j str)> {
     if json.contains('\\') || !text.bytes().all(needs_no_escape) {
         return None;
     }
     let quoted = format!("\"{text}\"");
     let finder = memmem::Finder::new(&quoted);
-    let at = finder.find(json.as_bytes())?;
-    // One that begins within the first would share a quote with it.
-    let is_another = finder.find(&json.as_bytes()[at + 1..]).is_some();
-    let (before, after) = (json.get(..=at)?, json.get(at + quoted.len() - 1..)?);
-    (!is_another).then_some((before, after))
+    let start = finder.find(json.as_bytes())?;
+    // A second occurrence that overlaps the first shares a quote with it.
+    let is_ambiguous = finder.find(&json.as_bytes()[start + 1..]).is_some();
+    let (before, after) = (json.get(..=start)?, json.get(start + quoted.len() - 1..)?);
+    (!is_ambiguous).then_some((before, after))
 }
 
-/// Whether JSON has the byte in a string as it is.
+/// True if `byte` may appear unescaped in a JSON string.
 fn needs_no_escape(byte: u8) -> bool {
     byte >= b' ' && byte != b'"' && byte != b'\\'
 }
@@ -99,16 +100,16 @@ mod tests {
     }
 
     #[test]
-    fn only_events_that_differ_in_text_match() {
-        let mut repetition = EventTemplate::default();
+    fn m2_template_matches_events_that_differ_in_text_only() {
+        let mut template = EventTemplate::default();
         let chunk = |text: &str| format!(r#"{{"i":0,"delta":{{"content":"{text}"}},"end":null}}"#);
-        assert_eq!(repetition.match_text(&event(&chunk("a"))), None, "nothing is known");
-        repetition.set(&event(&chunk("Hello")), "Hello");
+        assert_eq!(template.match_text(&event(&chunk("a"))), None, "no template is set");
+        template.set(&event(&chunk("Hello")), "Hello");
         for text in [" world", "a", "né €", "{}[],:'", "content"] {
-            assert_eq!(repetition.match_text(&event(&chunk(text))), Some(text));
+            assert_eq!(template.match_text(&event(&chunk(text))), Some(text));
         }
         for text in ["", r"a\n", r#"a","b":"c"#, "a\u{1}"] {
-            assert_eq!(repetition.match_text(&event(&chunk(text))), None, "{text:?}");
+            assert_eq!(template.match_text(&event(&chunk(text))), None, "{text:?}");
         }
         for other in [
             r#"{"i":1,"delta":{"content":"a"},"end":null}"#,
@@ -116,19 +117,16 @@ mod tests {
             r#"{"i":0,"delta":{"content":""#,
             "",
         ] {
-            assert_eq!(repetition.match_text(&event(other)), None, "{other}");
+            assert_eq!(template.match_text(&event(other)), None, "{other}");
         }
         let named = SseEvent { name: Cow::Borrowed("ping"), ..event("") };
-        assert_eq!(
-            repetition.match_text(&SseEvent { data: Cow::Owned(chunk("a")), ..named }),
-            None
-        );
-        repetition.clear();
-        assert_eq!(repetition.match_text(&event(&chunk("a"))), None);
+        assert_eq!(template.match_text(&SseEvent { data: Cow::Owned(chunk("a")), ..named }), None);
+        template.clear();
+        assert_eq!(template.match_text(&event(&chunk("a"))), None);
     }
 
     #[test]
-    fn ambiguous_text_positions_set_no_template() {
+    fn m2_ambiguous_text_position_sets_no_template() {
         for (json, text) in [
             (r#"{"role":"content","content":"role"}"#, "role"),
             (r#"{"a":"b","content":","}"#, ","),
@@ -142,21 +140,21 @@ mod tests {
     }
 
     #[test]
-    fn templates_are_switched_off_after_repeated_misses() {
-        let mut repetition = EventTemplate::default();
+    fn m2_templates_are_disabled_after_repeated_misses() {
+        let mut template = EventTemplate::default();
         let chunk = |n: u32| format!(r#"{{"n":{n},"content":"x"}}"#);
         for n in 0..UNUSED_TEMPLATES_MAX {
-            repetition.set(&event(&chunk(n)), "x");
-            assert!(repetition.match_text(&event(&chunk(n))).is_some());
+            template.set(&event(&chunk(n)), "x");
+            assert!(template.match_text(&event(&chunk(n))).is_some());
         }
         for n in 0..=UNUSED_TEMPLATES_MAX {
-            assert_eq!(repetition.match_text(&event(&chunk(100 + n))), None);
-            repetition.set(&event(&chunk(n)), "x");
+            assert_eq!(template.match_text(&event(&chunk(100 + n))), None);
+            template.set(&event(&chunk(n)), "x");
         }
-        assert_eq!(repetition.match_text(&event(&chunk(UNUSED_TEMPLATES_MAX))), None);
+        assert_eq!(template.match_text(&event(&chunk(UNUSED_TEMPLATES_MAX))), None);
     }
 
-    /// The deltas, with each text in one piece.
+    /// Joins consecutive text deltas.
     fn joined(deltas: Vec<Delta>) -> Vec<Delta> {
         let mut joined: Vec<Delta> = Vec::new();
         for delta in deltas {
@@ -168,19 +166,20 @@ mod tests {
         joined
     }
 
-    /// What a stream makes of the events, and what a reader does that parses each.
+    /// Returns the deltas of the stream parser, and those of decoding every event.
     fn parse_both_ways<W: EventDecoder>(
         mut parser: StreamParser<W>,
         events: &[String],
     ) -> [Vec<Delta>; 2] {
-        let (mut wire, mut streamed, mut parsed) = (W::default(), Vec::new(), Vec::new());
+        let (mut decoder, mut streamed, mut parsed) = (W::default(), Vec::new(), Vec::new());
         for data in events {
             if parser.push(format!("data: {data}\n\n").as_bytes(), &mut streamed).is_err() {
                 break;
             }
         }
         for data in events {
-            if wire.decode(&event(data), &mut parsed).is_err() || parsed.contains(&Delta::Finished)
+            if decoder.decode(&event(data), &mut parsed).is_err()
+                || parsed.contains(&Delta::Finished)
             {
                 break;
             }
@@ -223,9 +222,9 @@ mod tests {
     }
 
     proptest! {
-        /// Comparing tells the same as parsing (M2).
+        /// Matching a template yields the same deltas as parsing (M2).
         #[test]
-        fn m2_a_stream_tells_what_its_events_tell(
+        fn m2_template_matching_yields_same_deltas_as_parsing(
             events in prop::collection::vec((chunks(), 1..4usize), 0..12),
         ) {
             let repeated = events.into_iter().flat_map(|(event, times)| vec![event; times]);

@@ -1,9 +1,9 @@
-//! Why a model call failed, and what can be done about it (M3).
+//! Failures of model calls, and whether a retry may succeed (M3).
 //!
-//! Also reads what a provider says when it refuses or breaks: error bodies of HTTP answers and
-//! error events of streams, in the shapes that providers and their imitators use. The text is the
-//! provider's, shortened, without anything that looks like a key. Whoever holds the socket calls
-//! [`of_response`] and [`retry_after`]; the parsers call the rest.
+//! Also parses the errors of providers: error bodies of HTTP responses and error events of streams, in
+//! the shapes that providers and compatible servers use. The message is the provider's text, truncated
+//! and with API keys masked. The HTTP client calls [`from_response`] and [`parse_retry_after`]; the
+//! parsers call the rest.
 
 use crate::{limits, text, time::Timestamp};
 use chrono::DateTime;
@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::time::Duration;
 
-/// Bytes of broken data that are quoted in a failure.
+/// Maximum bytes of malformed data that a failure quotes.
 const EXCERPT_BYTES_MAX: usize = 120;
-/// Words of an error's type or code that say that trying again is of no use.
+/// Words in an error's type or code that mean that a retry cannot succeed.
 const PERMANENT_WORDS: [&str; 12] = [
     "invalid",
     "badrequest",
@@ -29,41 +29,42 @@ const PERMANENT_WORDS: [&str; 12] = [
     "too_large",
 ];
 
-/// How keys begin.
+/// Prefixes of API keys.
 const KEY_PREFIXES: [&str; 6] = ["AIza", "gsk_", "key-", "sk-", "sk_", "xai-"];
-/// Letters and digits that a key has at least.
+/// Minimum number of letters and digits in an API key.
 const KEY_CHARS_MIN: usize = 8;
 
-/// Why a model call failed (M3).
+/// A failed model call (M3).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct ModelFailure {
-    /// What can be done about it.
+    /// Decides whether the call is retried.
     pub kind: ModelFailureKind,
-    /// The provider's words, or ours; no secrets.
+    /// The provider's message, or Greenroom's. Contains no secrets.
     pub message: String,
-    /// The HTTP status, where there was one.
+    /// The HTTP status, if there was a response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// How long the provider asks to wait (`retry-after`), in milliseconds.
+    /// Time that the provider asks to wait before a retry (`retry-after`), in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
 }
 
-/// What can be done about a failed model call.
+/// The kind of a failed model call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelFailureKind {
-    /// It may work later: 408, 409, 429, 5xx, overloaded, connection failed or cut.
+    /// A retry may succeed: 408, 409, 429, 5xx, overloaded, connection failed or cut.
     Temporary,
-    /// It was not asked, because it failed again and again (R4). It may work later.
+    /// The request was not sent, because the circuit breaker is open after repeated failures (R4). A
+    /// later attempt may succeed.
     CircuitOpen,
-    /// It will not work: 400, 401, 403, 404, a stream that is no stream.
+    /// A retry cannot succeed: 400, 401, 403, 404, or a response that is not a stream.
     Permanent,
 }
 
 impl ModelFailure {
-    /// A failure that may pass.
+    /// Creates a failure that a retry may resolve.
     pub fn temporary(message: impl Into<String>) -> Self {
         Self {
             kind: ModelFailureKind::Temporary,
@@ -73,7 +74,8 @@ impl ModelFailure {
         }
     }
 
-    /// The failure of what was not even asked (R4), and how long until it may be.
+    /// Creates the failure of a request that an open circuit breaker rejected (R4). `wait` is the time
+    /// until the circuit breaker admits a request again.
     pub fn circuit_open(message: impl Into<String>, wait: Duration) -> Self {
         Self {
             kind: ModelFailureKind::CircuitOpen,
@@ -82,7 +84,7 @@ impl ModelFailure {
         }
     }
 
-    /// A failure that will not pass.
+    /// Creates a failure that a retry cannot resolve.
     pub fn permanent(message: impl Into<String>) -> Self {
         Self {
             kind: ModelFailureKind::Permanent,
@@ -92,7 +94,7 @@ impl ModelFailure {
         }
     }
 
-    /// The failure an HTTP answer with an error status tells of.
+    /// Creates the failure for an HTTP response with an error status.
     pub fn from_status(
         status: u16,
         message: impl Into<String>,
@@ -108,18 +110,18 @@ impl ModelFailure {
     }
 }
 
-/// The failure that an HTTP answer with an error status tells of.
+/// Parses an HTTP response with an error status.
 pub fn from_response(status: u16, body: &[u8], retry_after: Option<Duration>) -> ModelFailure {
-    let generic = format!("the model's provider answered {status}");
-    let said = match serde_json::from_slice::<Value>(body) {
+    let generic = format!("the model provider answered with status {status}");
+    let message = match serde_json::from_slice::<Value>(body) {
         Ok(value) => find_message(&value).map(mask_keys),
         Err(_) => plain_text_message(body).map(|text| format!("{generic}: {text}")),
     };
-    ModelFailure::from_status(status, said.unwrap_or(generic), retry_after)
+    ModelFailure::from_status(status, message.unwrap_or(generic), retry_after)
 }
 
-/// How long the headers of an answer ask to wait: `retry-after-ms` before `retry-after`, which is
-/// in seconds or an HTTP date.
+/// Returns the time that a response asks to wait: the header `retry-after-ms` if it is valid, else
+/// `retry-after`, which is in seconds or an HTTP date.
 pub fn parse_retry_after(
     retry_after_ms: Option<&str>,
     retry_after: Option<&str>,
@@ -133,52 +135,52 @@ pub fn parse_retry_after(
     if let Some(seconds) = number(text) {
         return Duration::try_from_secs_f64(seconds).ok();
     }
-    let at = DateTime::parse_from_rfc2822(text).ok()?;
-    Some(Timestamp(at.timestamp_millis()).saturating_duration_since(now))
+    let date = DateTime::parse_from_rfc2822(text).ok()?;
+    Some(Timestamp(date.timestamp_millis()).saturating_duration_since(now))
 }
 
-/// The failure that an error object inside an answer tells of: the whole body or event data, or
-/// what its `error` holds.
+/// Creates the failure for an error object in a response. `value` is the whole body or event data; the
+/// error object is its member `error`, or `value` itself.
 pub(super) fn from_error_value(value: &Value) -> ModelFailure {
     let message =
-        find_message(value).map_or_else(|| "the model's provider failed".to_owned(), mask_keys);
+        find_message(value).map_or_else(|| "the model provider failed".to_owned(), mask_keys);
     let error = value.get("error").filter(|error| error.is_object()).unwrap_or(value);
     let status =
         ["code", "status", "status_code"].iter().find_map(|key| parse_status(error.get(key)?));
     if let Some(status) = status {
         return ModelFailure::from_status(status, message, None);
     }
-    let told = ["type", "code", "status"].map(|key| error.get(key).and_then(Value::as_str));
-    let is_permanent = told.iter().flatten().any(|told| {
-        let told = told.to_ascii_lowercase();
-        PERMANENT_WORDS.iter().any(|word| told.contains(word))
+    let labels = ["type", "code", "status"].map(|key| error.get(key).and_then(Value::as_str));
+    let is_permanent = labels.iter().flatten().any(|label| {
+        let label = label.to_ascii_lowercase();
+        PERMANENT_WORDS.iter().any(|word| label.contains(word))
     });
     let kind = if is_permanent { ModelFailureKind::Permanent } else { ModelFailureKind::Temporary };
     ModelFailure { kind, ..ModelFailure::temporary(message) }
 }
 
-/// The start of `text`, fit to be quoted in a failure.
+/// Returns the start of `text` for quotation in a failure.
 pub(super) fn quote_excerpt(text: &str) -> String {
     let start = text::truncate(text, EXCERPT_BYTES_MAX);
     let more = if start.len() < text.len() { "…" } else { "" };
     format!("`{}`{more}", mask_keys(start))
 }
 
-/// The message in an error body. The shapes: `{"error": {"message"}}`, `{"error": "…"}`,
-/// `{"message"}`, `{"detail"}`, and a list of any of these.
+/// Returns the message of an error body, which has one of the shapes `{"error": {"message"}}`,
+/// `{"error": "…"}`, `{"message"}` and `{"detail"}`, or is a list of any of these.
 fn find_message(value: &Value) -> Option<&str> {
     let value = value.get(0).unwrap_or(value);
     let error = value.get("error").filter(|error| !error.is_null()).unwrap_or(value);
-    let said = error.as_str().or_else(|| {
+    let message = error.as_str().or_else(|| {
         ["message", "detail", "msg"].iter().find_map(|key| {
-            let said = error.get(key)?;
-            said.as_str().or_else(|| find_message(said))
+            let member = error.get(key)?;
+            member.as_str().or_else(|| find_message(member))
         })
     });
-    said.map(str::trim).filter(|said| !said.is_empty())
+    message.map(str::trim).filter(|message| !message.is_empty())
 }
 
-/// A body that is text and no page.
+/// Returns a body that is plain text, not HTML or JSON.
 fn plain_text_message(body: &[u8]) -> Option<String> {
     let start = &body[..body.len().min(limits::PROVIDER_ERROR_BYTES_MAX)];
     let text = String::from_utf8_lossy(start);
@@ -191,22 +193,22 @@ fn parse_status(value: &Value) -> Option<u16> {
     u16::try_from(number).ok().filter(|status| (400..600).contains(status))
 }
 
-/// `said`, bounded, on one line, and without what looks like a key: providers quote the key
-/// they refuse.
-fn mask_keys(said: &str) -> String {
-    let said = text::truncate(said, limits::PROVIDER_ERROR_BYTES_MAX);
-    let said = said.replace(|c: char| c.is_control() && !c.is_whitespace(), "");
-    let mut masked = String::with_capacity(said.len());
+/// Returns `message` truncated, on one line, and with everything that looks like an API key masked:
+/// providers quote a key that they reject.
+fn mask_keys(message: &str) -> String {
+    let message = text::truncate(message, limits::PROVIDER_ERROR_BYTES_MAX);
+    let message = message.replace(|c: char| c.is_control() && !c.is_whitespace(), "");
+    let mut masked = String::with_capacity(message.len());
     let mut follows_bearer = false;
-    for (position, word) in said.split_whitespace().enumerate() {
+    for (position, word) in message.split_whitespace().enumerate() {
         if position > 0 {
             masked.push(' ');
         }
         let is_key = |part: &str| {
             let is_long = part.bytes().filter(u8::is_ascii_alphanumeric).count() >= KEY_CHARS_MIN;
-            let looks = KEY_PREFIXES.iter().any(|start| part.starts_with(start))
+            let has_prefix = KEY_PREFIXES.iter().any(|prefix| part.starts_with(prefix))
                 && part.bytes().any(|byte| byte.is_ascii_digit());
-            is_long && (follows_bearer || looks)
+            is_long && (follows_bearer || has_prefix)
         };
         let separator = |c: char| !(c.is_ascii_alphanumeric() || "-_*.".contains(c));
         for piece in word.split_inclusive(separator) {
@@ -233,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn the_providers_words_are_found_in_every_shape() {
+    fn m3_provider_message_is_found_in_every_error_shape() {
         let bodies = [
             r#"{"type":"error","error":{"type":"invalid_request_error","message":"too long"}}"#,
             r#"{"error":{"message":"too long","type":"invalid_request_error","code":null}}"#,
@@ -246,16 +248,16 @@ mod tests {
         for body in bodies {
             assert_eq!(message(400, body), "too long", "{body}");
         }
-        assert_eq!(message(502, "bad gateway"), "the model's provider answered 502: bad gateway");
+        let expected = "the model provider answered with status 502: bad gateway";
+        assert_eq!(message(502, "bad gateway"), expected);
         for body in ["", "{}", "null", "<html>503</html>", "{\"error\":{}}", "{\"error\":"] {
-            assert_eq!(message(503, body), "the model's provider answered 503", "{body}");
+            assert_eq!(message(503, body), "the model provider answered with status 503", "{body}");
         }
         assert!(message(500, &"€".repeat(5000)).len() <= limits::PROVIDER_ERROR_BYTES_MAX + 64);
     }
 
     #[test]
-    fn the_status_decides_what_can_be_done() {
-        // M3
+    fn m3_status_determines_failure_kind() {
         for status in [408, 409, 429, 500, 502, 503, 504, 529] {
             let failure = from_response(status, b"", Some(Duration::from_millis(1500)));
             assert_eq!(failure.kind, ModelFailureKind::Temporary, "{status}");
@@ -271,13 +273,13 @@ mod tests {
     }
 
     #[test]
-    fn error_objects_without_status_are_judged_by_type() {
+    fn m3_error_object_without_status_is_classified_by_type() {
         let kind = |error: &str| from_error_value(&serde_json::from_str(error).unwrap()).kind;
-        for told in ["overloaded_error", "api_error", "rate_limit_error", "server_error", "odd"] {
-            let error = format!(r#"{{"error":{{"type":"{told}","message":"m"}}}}"#);
-            assert_eq!(kind(&error), ModelFailureKind::Temporary, "{told}");
+        for label in ["overloaded_error", "api_error", "rate_limit_error", "server_error", "odd"] {
+            let error = format!(r#"{{"error":{{"type":"{label}","message":"m"}}}}"#);
+            assert_eq!(kind(&error), ModelFailureKind::Temporary, "{label}");
         }
-        for told in [
+        for label in [
             "invalid_request_error",
             "authentication_error",
             "permission_error",
@@ -286,15 +288,15 @@ mod tests {
             "request_too_large",
             "BadRequestError",
         ] {
-            let error = format!(r#"{{"error":{{"type":"{told}","message":"m"}}}}"#);
-            assert_eq!(kind(&error), ModelFailureKind::Permanent, "{told}");
+            let error = format!(r#"{{"error":{{"type":"{label}","message":"m"}}}}"#);
+            assert_eq!(kind(&error), ModelFailureKind::Permanent, "{label}");
         }
         assert_eq!(kind(r#"{"message":"m","code":"400"}"#), ModelFailureKind::Permanent);
         assert_eq!(kind(r#"{"error":{"code":503,"type":"invalid"}}"#), ModelFailureKind::Temporary);
     }
 
     #[test]
-    fn keys_are_never_shown() {
+    fn m3_keys_are_masked() {
         let body = r#"{"error":{"message":"Incorrect API key: sk-proj-abc_DEF123456, see (sk-1).\u0000"}}"#;
         assert_eq!(message(401, body), "Incorrect API key: (key), see (sk-1).");
         let body = r#"{"error":"token Bearer abcdefgh12345678 refused"}"#;
@@ -302,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn retry_after_is_seconds_milliseconds_or_a_date() {
+    fn m3_retry_after_is_parsed_as_seconds_milliseconds_or_date() {
         let now = Timestamp(1_445_412_470_000);
         let date = Some("Wed, 21 Oct 2015 07:28:00 GMT");
         let seconds = |seconds| Some(Duration::from_secs_f64(seconds));
@@ -314,8 +316,8 @@ mod tests {
             parse_retry_after(None, date, now.saturating_add(Duration::from_secs(60))),
             seconds(0.0)
         );
-        for odd in ["", "-1", "soon", "NaN", "inf", "1e300"] {
-            assert_eq!(parse_retry_after(Some(odd), Some(odd), now), None, "{odd}");
+        for invalid in ["", "-1", "soon", "NaN", "inf", "1e300"] {
+            assert_eq!(parse_retry_after(Some(invalid), Some(invalid), now), None, "{invalid}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Talking to models without talking to anyone: requests are encoded and streams are parsed here,
-//! as pure functions of bytes. Who opens the connection is not our business.
+//! Wire formats of model providers: encodes requests and parses responses and streams, as pure
+//! functions of bytes. The caller opens the connection.
 
 pub mod anthropic;
 pub mod completion;

@@ -1,34 +1,34 @@
-//! Server-sent events, from bytes cut anywhere to whole events.
+//! Parses server-sent events from bytes that are split anywhere.
 //!
-//! Owns the framing alone: lines, fields, blank lines. It knows nothing of what the data mean and
-//! does no I/O. [`super::stream::Parser`] calls it. Lines and events are bounded by
-//! [`limits::STREAM_LINE_BYTES_MAX`], so that a hostile server can't fill the memory.
+//! Owns the framing only: lines, fields, blank lines. It does not interpret the data and does no I/O.
+//! [`super::stream_parser::StreamParser`] calls it. Lines and events are bounded by
+//! [`limits::STREAM_LINE_BYTES_MAX`], so that a hostile server cannot exhaust the memory.
 
 use crate::limits;
 use memchr::memchr2;
 use std::borrow::Cow;
 
-/// One event. Bytes that are not UTF-8 have become U+FFFD.
+/// One event. Invalid UTF-8 is replaced by U+FFFD.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SseEvent<'a> {
-    /// Its `event:` field; empty where there was none.
+    /// The value of the `event:` field; empty if there is none.
     pub name: Cow<'a, str>,
-    /// Its `data:` lines, joined by line feeds.
+    /// The values of the `data:` lines, joined by line feeds.
     pub data: Cow<'a, str>,
 }
 
-/// A line, or the data of one event, is longer than we keep.
+/// A line, or the data of one event, exceeds [`limits::STREAM_LINE_BYTES_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a line of the stream exceeds {max} bytes", max = limits::STREAM_LINE_BYTES_MAX)]
 pub struct LineTooLong;
 
-/// Splits a stream into events. It keeps its buffers, so that an event costs no allocation.
+/// Splits a stream into events. Reuses its buffers, so that an event needs no allocation.
 #[derive(Debug, Default)]
 pub struct SseParser {
-    /// The start of a line whose end has not come yet.
+    /// The start of a line whose end has not arrived yet.
     line: Vec<u8>,
     event: PartialEvent,
-    /// The last byte was a CR that ended a line: a LF right after it belongs to it.
+    /// True if the last byte was a CR that ended a line; a LF right after it belongs to that line end.
     after_cr: bool,
 }
 
@@ -37,12 +37,13 @@ struct PartialEvent {
     name: Vec<u8>,
     data: Vec<u8>,
     has_data: bool,
-    /// A first line was seen: a byte order mark is one only before it.
-    has_begun: bool,
+    /// True after the first line: a byte order mark is only stripped before it.
+    has_started: bool,
 }
 
 impl SseParser {
-    /// Takes the next bytes and hands each event they complete to `on_event`, until it errs.
+    /// Parses the next bytes and passes each event that they complete to `on_event`, until `on_event`
+    /// returns an error.
     pub fn push<E: From<LineTooLong>>(
         &mut self,
         bytes: &[u8],
@@ -55,9 +56,9 @@ impl SseParser {
             self.after_cr = false;
             rest = if *first == b'\n' { &rest[1..] } else { rest };
         }
-        while let Some(at) = memchr2(b'\n', b'\r', rest) {
-            let (piece, ending) = (&rest[..at], &rest[at..]);
-            // Most lines come whole: they are read where they lie.
+        while let Some(line_end) = memchr2(b'\n', b'\r', rest) {
+            let (piece, ending) = (&rest[..line_end], &rest[line_end..]);
+            // Most lines arrive complete and are parsed without copying.
             let ended = if self.line.is_empty() {
                 check_length(piece.len())?;
                 self.event.parse_line(piece)?
@@ -80,8 +81,8 @@ impl SseParser {
         Ok(())
     }
 
-    /// The stream has ended. What was begun becomes an event as though a blank line followed: some
-    /// servers leave out the last one.
+    /// Ends the stream. An incomplete event is passed to `on_event` as if a blank line followed: some
+    /// servers omit the last blank line.
     pub fn finish<E: From<LineTooLong>>(
         &mut self,
         mut on_event: impl FnMut(SseEvent<'_>) -> Result<(), E>,
@@ -101,10 +102,10 @@ impl SseParser {
 }
 
 impl PartialEvent {
-    /// Reads one line without its ending. Whether it ends the event.
+    /// Parses one line without its line end. Returns true if the line ends the event.
     fn parse_line(&mut self, line: &[u8]) -> Result<bool, LineTooLong> {
         let mut line = line;
-        if !std::mem::replace(&mut self.has_begun, true) {
+        if !std::mem::replace(&mut self.has_started, true) {
             line = line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line);
         }
         if line.is_empty() {
@@ -112,7 +113,7 @@ impl PartialEvent {
         }
         let colon = line.iter().take(8).position(|byte| *byte == b':');
         let (field, value) = match colon {
-            Some(at) => (&line[..at], &line[at + 1..]),
+            Some(position) => (&line[..position], &line[position + 1..]),
             None => (line, &line[line.len()..]),
         };
         let value = value.strip_prefix(b" ").unwrap_or(value);
@@ -129,8 +130,8 @@ impl PartialEvent {
                 self.name.clear();
                 self.name.extend_from_slice(value);
             }
-            // `id` and `retry` are for clients that reconnect; an empty field is a comment; others
-            // are to be ignored.
+            // `id` and `retry` are for clients that reconnect; an empty field name is a comment; the
+            // standard requires that unknown fields are ignored.
             _ => {}
         }
         Ok(false)
@@ -152,7 +153,8 @@ impl PartialEvent {
     }
 }
 
-/// Nearly always it is UTF-8, and telling that is much quicker than looking for what is not.
+/// Decodes UTF-8. Validates first, because nearly all input is valid and validation is much faster
+/// than the lossy conversion.
 fn decode_lossy(bytes: &[u8]) -> Cow<'_, str> {
     str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
@@ -167,31 +169,35 @@ mod tests {
 
     fn events(pieces: &[&[u8]]) -> Vec<(String, String)> {
         let mut parser = SseParser::default();
-        let mut found = Vec::new();
-        let mut keep = |event: SseEvent<'_>| {
-            found.push((event.name.into_owned(), event.data.into_owned()));
+        let mut events = Vec::new();
+        let mut collect = |event: SseEvent<'_>| {
+            events.push((event.name.into_owned(), event.data.into_owned()));
             Ok::<(), LineTooLong>(())
         };
         for piece in pieces {
-            parser.push(piece, &mut keep).unwrap();
+            parser.push(piece, &mut collect).unwrap();
         }
-        parser.finish(&mut keep).unwrap();
-        found
+        parser.finish(&mut collect).unwrap();
+        events
     }
 
-    /// However the bytes are cut in two or into single bytes, the events are the same.
+    /// Asserts the events for every split of the stream into two pieces and into single bytes.
     fn check(stream: &[u8], expected: &[(&str, &str)]) {
         let expected: Vec<_> =
             expected.iter().map(|(name, data)| ((*name).to_owned(), (*data).to_owned())).collect();
         let single: Vec<&[u8]> = stream.chunks(1).collect();
         assert_eq!(events(&single), expected);
-        for at in 0..=stream.len() {
-            assert_eq!(events(&[&stream[..at], b"", &stream[at..]]), expected, "cut at {at}");
+        for split in 0..=stream.len() {
+            assert_eq!(
+                events(&[&stream[..split], b"", &stream[split..]]),
+                expected,
+                "split at {split}"
+            );
         }
     }
 
     #[test]
-    fn lines_end_in_lf_cr_or_both() {
+    fn line_ends_are_lf_cr_or_crlf() {
         let expected = [("a", "1"), ("", "2"), ("", "3")];
         check(b"event: a\ndata: 1\n\ndata: 2\n\ndata: 3\n\n", &expected);
         check(b"event: a\r\ndata: 1\r\n\r\ndata: 2\r\n\r\ndata: 3\r\n\r\n", &expected);
@@ -200,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_read_as_the_standard_says() {
+    fn fields_are_parsed_by_the_standard() {
         check("\u{FEFF}data: first\n\n\u{FEFF}data: no field\n\n".as_bytes(), &[("", "first")]);
         check(
             b": comment\nid: 7\nretry: 9\ndata:no space\ndata:  two\ndata\n\n",
@@ -211,13 +217,13 @@ mod tests {
     }
 
     #[test]
-    fn characters_may_be_cut_and_broken() {
+    fn split_and_invalid_characters_are_decoded() {
         check("data: é€😀\n\n".as_bytes(), &[("", "é€😀")]);
         check(b"data: \xC3\xC3\xA9\xFF\n\n", &[("", "\u{FFFD}é\u{FFFD}")]);
     }
 
     #[test]
-    fn the_last_blank_line_may_be_missing() {
+    fn missing_last_blank_line_is_tolerated() {
         check(b"data: 1\n\ndata: [DONE]", &[("", "1"), ("", "[DONE]")]);
         check(b"data: 1\n\ndata: [DONE]\r", &[("", "1"), ("", "[DONE]")]);
     }

@@ -1,8 +1,9 @@
-//! The part of stream parsing that both wire formats share: events in, deltas out, and how a
-//! stream ends.
+//! The part of stream parsing that is common to all wire formats: converts events into deltas and
+//! detects the end of a stream.
 //!
-//! Each provider brings a [`Wire`], which reads one event at a time; [`Parser`] frames the bytes,
-//! ignores what follows the end, and tells a complete stream from a cut one. It does no I/O.
+//! Each provider implements an [`EventDecoder`], which decodes one event at a time. [`StreamParser`]
+//! frames the bytes, ignores data after the end, and distinguishes a complete stream from a cut one.
+//! It does no I/O.
 
 use super::{
     completion::{Completion, MessageBuilder},
@@ -15,22 +16,23 @@ use super::{
 use serde::de::{Deserialize, IgnoredAny};
 use std::borrow::Cow;
 
-/// What marks the end of a stream in the OpenAI format, and in some that imitate it.
+/// Marks the end of a stream in the OpenAI format and in some compatible ones.
 pub(super) const DONE: &str = "[DONE]";
 
-/// How one provider's events are read.
+/// Decodes the events of one provider.
 pub trait EventDecoder: Default {
-    /// Reads one event and adds what it says to `out`; [`Delta::Finished`] ends the stream. One that
-    /// says a text and nothing else leaves the reader as it is, or as the next such one would.
+    /// Decodes one event and adds its deltas to `out`; [`Delta::Finished`] ends the stream. An event
+    /// that yields only text must leave the decoder in a state that an equal further event would not
+    /// change.
     fn decode(&mut self, event: &SseEvent<'_>, out: &mut Vec<Delta>) -> Result<(), ModelFailure>;
 
-    /// The bytes have ended without [`Delta::Finished`]. Adds it to `out` if the message is
-    /// complete all the same.
+    /// Handles the end of the bytes without [`Delta::Finished`]. Adds it to `out` if the message is
+    /// complete nevertheless.
     fn finish(&mut self, out: &mut Vec<Delta>);
 }
 
-/// Parses the stream of one model call. Every way of cutting the bytes gives the same deltas, but for
-/// the pieces that a text is in.
+/// Parses the stream of one model call. The deltas do not depend on how the bytes are split, except
+/// for the division of a text into pieces.
 #[derive(Debug, Default)]
 pub struct StreamParser<W> {
     events: SseParser,
@@ -48,36 +50,36 @@ enum ParserPhase {
 }
 
 impl<W: EventDecoder> StreamParser<W> {
-    /// A parser at the start of a stream.
+    /// Creates a parser at the start of a stream.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes the next bytes and adds the deltas they complete to `out`. After a failure, and after
-    /// [`Delta::Finished`], further bytes are ignored.
+    /// Parses the next bytes and adds the deltas that they complete to `out`. Ignores bytes after a
+    /// failure and after [`Delta::Finished`].
     pub fn push(&mut self, bytes: &[u8], out: &mut Vec<Delta>) -> Result<(), ModelFailure> {
         let ParserPhase::Open = self.phase else { return Ok(()) };
-        let Self { events, decoder: wire, template: repetition, phase } = self;
+        let Self { events, decoder, template, phase } = self;
         let result =
-            events.push(bytes, |event| process_event(wire, repetition, phase, &event, out));
+            events.push(bytes, |event| process_event(decoder, template, phase, &event, out));
         self.record_result(result)
     }
 
-    /// The stream has ended. Adds [`Delta::Finished`] to `out` if the provider left it out of a
-    /// complete message; errs when the message is not complete, and again if it failed before.
+    /// Handles the end of the stream. Adds [`Delta::Finished`] to `out` if the provider omitted it for
+    /// a complete message. Fails if the message is incomplete, or if an earlier push failed.
     pub fn finish(&mut self, out: &mut Vec<Delta>) -> Result<(), ModelFailure> {
-        let Self { events, decoder: wire, template: repetition, phase } = self;
+        let Self { events, decoder, template, phase } = self;
         if let ParserPhase::Open = phase {
             let result = events.finish(|event| match is_complete_data(&event.data) {
-                true => process_event(wire, repetition, phase, &event, out),
-                // The rest of an event that was cut says less than that the stream was.
+                true => process_event(decoder, template, phase, &event, out),
+                // An incomplete event is ignored; the cut stream itself is reported below.
                 false => Ok(()),
             });
             if result.is_ok()
                 && let ParserPhase::Open = phase
             {
                 let before = out.len();
-                wire.finish(out);
+                decoder.finish(out);
                 if out[before..].contains(&Delta::Finished) {
                     *phase = ParserPhase::Finished;
                 }
@@ -93,14 +95,14 @@ impl<W: EventDecoder> StreamParser<W> {
         }
     }
 
-    /// Whether the provider said that the message is complete.
+    /// True if the provider reported that the message is complete.
     pub fn is_finished(&self) -> bool {
         matches!(self.phase, ParserPhase::Finished)
     }
 
     fn record_result(&mut self, result: Result<(), ModelFailure>) -> Result<(), ModelFailure> {
         match (result, &self.phase) {
-            // Too long a line after the end is no matter.
+            // A line that is too long after the end is ignored.
             (Err(_), ParserPhase::Finished) => Ok(()),
             (Err(failure), ParserPhase::Open | ParserPhase::Failed(_)) => {
                 self.phase = ParserPhase::Failed(failure.clone());
@@ -112,28 +114,28 @@ impl<W: EventDecoder> StreamParser<W> {
 }
 
 fn process_event<W: EventDecoder>(
-    wire: &mut W,
-    repetition: &mut EventTemplate,
+    decoder: &mut W,
+    template: &mut EventTemplate,
     phase: &mut ParserPhase,
     event: &SseEvent<'_>,
     out: &mut Vec<Delta>,
 ) -> Result<(), ModelFailure> {
     let ParserPhase::Open = phase else { return Ok(()) };
-    if let Some(text) = repetition.match_text(event) {
+    if let Some(text) = template.match_text(event) {
         match out.last_mut() {
-            // What comes together is told together: each piece for itself costs its room in memory.
-            Some(Delta::Text(told)) => told.push_str(text),
+            // Joins consecutive pieces: each separate delta costs memory.
+            Some(Delta::Text(previous)) => previous.push_str(text),
             _ => out.push(Delta::Text(text.to_owned())),
         }
         return Ok(());
     }
     let before = out.len();
-    wire.decode(event, out)?;
+    decoder.decode(event, out)?;
     match &out[before..] {
-        [Delta::Text(text)] => repetition.set(event, text),
-        told => {
-            repetition.clear();
-            if told.contains(&Delta::Finished) {
+        [Delta::Text(text)] => template.set(event, text),
+        deltas => {
+            template.clear();
+            if deltas.contains(&Delta::Finished) {
                 *phase = ParserPhase::Finished;
             }
         }
@@ -143,11 +145,11 @@ fn process_event<W: EventDecoder>(
 
 impl From<LineTooLong> for ModelFailure {
     fn from(error: LineTooLong) -> Self {
-        Self::permanent(format!("the model's answer can't be read: {error}"))
+        Self::permanent(format!("the model's response cannot be parsed: {error}"))
     }
 }
 
-/// Parses JSON the provider sent. `None`: it is JSON, but not of that shape.
+/// Parses JSON that the provider sent. Returns `None` if it is valid JSON of another shape.
 pub(super) fn parse_json<'a, T: Deserialize<'a>>(text: &'a str) -> Result<Option<T>, ModelFailure> {
     if let Ok(value) = serde_json::from_str(text) {
         return Ok(Some(value));
@@ -155,27 +157,27 @@ pub(super) fn parse_json<'a, T: Deserialize<'a>>(text: &'a str) -> Result<Option
     match serde_json::from_str::<IgnoredAny>(text) {
         Ok(_) => Ok(None),
         Err(error) => Err(ModelFailure::temporary(format!(
-            "the model's stream has data that is not JSON ({error}): {}",
+            "the model's stream contains data that is not JSON ({error}): {}",
             failure::quote_excerpt(text)
         ))),
     }
 }
 
-/// The failure to report data that are JSON, and of a type we know, but of another shape.
-pub(super) fn unexpected(text: &str) -> ModelFailure {
+/// Creates the failure for JSON of a known type that has an unexpected shape.
+pub(super) fn unexpected_shape(text: &str) -> ModelFailure {
     ModelFailure::temporary(format!(
-        "the model's answer has data of an unexpected shape: {}",
+        "the model's response has an unexpected shape: {}",
         failure::quote_excerpt(text)
     ))
 }
 
-/// A whole body as text: what is not UTF-8 becomes U+FFFD.
-pub(super) fn body_text(body: &[u8]) -> Cow<'_, str> {
+/// Decodes a complete body as text; invalid UTF-8 becomes U+FFFD.
+pub(super) fn decode_body(body: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(body.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(body))
 }
 
-/// The message that `deltas` tell of.
-pub(super) fn fold(deltas: Vec<Delta>) -> Result<Completion, ModelFailure> {
+/// Folds `deltas` into a complete message.
+pub(super) fn fold_deltas(deltas: Vec<Delta>) -> Result<Completion, ModelFailure> {
     let mut builder = MessageBuilder::default();
     deltas.into_iter().try_for_each(|delta| builder.push(delta))?;
     Ok(builder.into_completion())

@@ -1,4 +1,4 @@
-//! Streams as providers and their imitators send them, with the message each must become.
+//! Streams of providers and compatible servers, each with the expected message.
 
 use greenroom_core::{
     ids::CallId,
@@ -15,14 +15,14 @@ use greenroom_core::{
 use serde_json::Value;
 use uuid::Uuid;
 
-/// One of the two formats.
+/// A wire format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wire {
     Anthropic,
     OpenAi,
 }
 
-/// A stream and what it says.
+/// A stream and its expected message.
 pub(crate) struct Fixture {
     pub(crate) name: &'static str,
     pub(crate) wire: Wire,
@@ -30,7 +30,7 @@ pub(crate) struct Fixture {
     pub(crate) expected: Completion,
 }
 
-/// Feeds `pieces` to a parser of that wire and folds what comes out.
+/// Feeds `pieces` to a parser of the wire format and folds the deltas.
 pub(crate) fn parse<'a>(
     wire: Wire,
     pieces: impl IntoIterator<Item = &'a [u8]>,
@@ -58,7 +58,7 @@ pub(crate) fn parse<'a>(
     (deltas, outcome.and(folded).map(|()| builder.into_completion()))
 }
 
-/// Events with `event:` lines, as Anthropic sends them.
+/// Encodes a stream with `event:` lines, as Anthropic sends it.
 pub(crate) fn anthropic(events: &[&str]) -> Vec<u8> {
     let mut stream = String::new();
     for data in events {
@@ -69,14 +69,14 @@ pub(crate) fn anthropic(events: &[&str]) -> Vec<u8> {
     stream.into_bytes()
 }
 
-/// Chunks and `[DONE]`, as OpenAI sends them.
+/// Encodes a stream of chunks followed by `[DONE]`, as OpenAI sends it.
 pub(crate) fn openai(chunks: &[&str]) -> Vec<u8> {
     let mut stream: String = chunks.iter().map(|data| format!("data: {data}\n\n")).collect();
     stream.push_str("data: [DONE]\n\n");
     stream.into_bytes()
 }
 
-/// A complete answer without calls.
+/// Creates a complete message without calls.
 pub(crate) fn text_completion(text: &str, usage: [u64; 3], stop_reason: StopReason) -> Completion {
     let [input_tokens, output_tokens, cached_tokens] = usage;
     let message = AssistantMessage { text: text.to_owned(), ..AssistantMessage::default() };
@@ -84,7 +84,7 @@ pub(crate) fn text_completion(text: &str, usage: [u64; 3], stop_reason: StopReas
     Completion { message, usage, stop_reason }
 }
 
-/// A proposed call with these arguments.
+/// Creates a proposed call with the given arguments.
 pub(crate) fn call(provider_id: &str, tool: &str, arguments: &str) -> ProposedCall {
     ProposedCall {
         call_id: CallId(Uuid::nil()),
@@ -94,7 +94,7 @@ pub(crate) fn call(provider_id: &str, tool: &str, arguments: &str) -> ProposedCa
     }
 }
 
-fn calls(usage: [u64; 3], calls: Vec<ProposedCall>) -> Completion {
+fn calls_completion(usage: [u64; 3], calls: Vec<ProposedCall>) -> Completion {
     let mut completion = text_completion("", usage, StopReason::ToolUse);
     completion.message.calls = calls;
     completion
@@ -103,7 +103,7 @@ fn calls(usage: [u64; 3], calls: Vec<ProposedCall>) -> Completion {
 const START: &str = r#"{"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant","model":"m","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":25,"cache_creation_input_tokens":100,"cache_read_input_tokens":300,"output_tokens":1,"service_tier":"standard"}}}"#;
 const STOP: &str = r#"{"type":"message_stop"}"#;
 
-/// Every valid stream.
+/// Returns every valid stream.
 pub(crate) fn all_streams() -> Vec<Fixture> {
     let mut all = anthropic_streams();
     all.extend(openai_streams());
@@ -113,7 +113,7 @@ pub(crate) fn all_streams() -> Vec<Fixture> {
 
 fn anthropic_streams() -> Vec<Fixture> {
     let wire = Wire::Anthropic;
-    let mut thinking = calls([425, 90, 300], vec![call("toolu_1", "get_time", "{}")]);
+    let mut thinking = calls_completion([425, 90, 300], vec![call("toolu_1", "get_time", "{}")]);
     thinking.message.text = "Let me look.".to_owned();
     thinking.message.reasoning = vec![
         Reasoning::Thinking {
@@ -124,7 +124,7 @@ fn anthropic_streams() -> Vec<Fixture> {
     ];
     vec![
         Fixture {
-            name: "text, with pings, spaces and an event that is unknown",
+            name: "text, with pings, spaces and an unknown event",
             wire,
             stream: anthropic(&[
                 START,
@@ -164,7 +164,7 @@ fn anthropic_streams() -> Vec<Fixture> {
             expected: thinking,
         },
         Fixture {
-            name: "interleaved calls, arguments cut inside escapes, a tool of the provider's own",
+            name: "interleaved calls, arguments split inside escapes, a server-side tool",
             wire,
             stream: anthropic(&[
                 START,
@@ -184,7 +184,7 @@ fn anthropic_streams() -> Vec<Fixture> {
                 r#"{"type":"message_delta","delta":{"stop_reason":"tool_use"},"usage":{"output_tokens":40}}"#,
                 STOP,
             ]),
-            expected: calls(
+            expected: calls_completion(
                 [425, 40, 300],
                 vec![
                     call("toolu_1", "note", r#"{"text":"😀 \"é"}"#),
@@ -234,7 +234,7 @@ fn openai_streams() -> Vec<Fixture> {
                 r#"{"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}"#,
                 r#"{"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":6}}"#,
             ]),
-            expected: calls(
+            expected: calls_completion(
                 [5, 6, 0],
                 vec![
                     call("call_a", "get_weather", r#"{"city":"Köln"}"#),
@@ -243,7 +243,7 @@ fn openai_streams() -> Vec<Fixture> {
             ),
         },
         Fixture {
-            name: "the old function_call",
+            name: "the legacy function_call",
             wire,
             stream: openai(&[
                 r#"{"choices":[{"index":0,"delta":{"role":"assistant","content":null,"function_call":{"name":"add","arguments":""}}}]}"#,
@@ -251,7 +251,7 @@ fn openai_streams() -> Vec<Fixture> {
                 r#"{"choices":[{"index":0,"delta":{"function_call":{"arguments":"\"b\":2}"}}}]}"#,
                 r#"{"choices":[{"index":0,"delta":{},"finish_reason":"function_call"}]}"#,
             ]),
-            expected: calls([0, 0, 0], vec![call("", "add", r#"{"a":1,"b":2}"#)]),
+            expected: calls_completion([0, 0, 0], vec![call("", "add", r#"{"a":1,"b":2}"#)]),
         },
         Fixture {
             name: "a refusal",
@@ -264,7 +264,7 @@ fn openai_streams() -> Vec<Fixture> {
             expected: text_completion("I can't do that.", [0, 0, 0], StopReason::Refusal),
         },
         Fixture {
-            name: "reasoning under both names, cut off by the limit",
+            name: "reasoning under both names, truncated by the limit",
             wire,
             stream: openai(&[
                 r#"{"choices":[{"index":0,"delta":{"role":"assistant","content":null,"reasoning_content":"Six "}}]}"#,
@@ -277,11 +277,13 @@ fn openai_streams() -> Vec<Fixture> {
     ]
 }
 
-/// What servers send that follow neither format to the letter.
+/// Returns streams of servers that deviate from both formats.
 fn nonconforming_streams() -> Vec<Fixture> {
     let openai_wire = Wire::OpenAi;
-    let two =
-        || calls([0, 0, 0], vec![call("a", "add", r#"{"x":1}"#), call("b", "add", r#"{"x":2}"#)]);
+    let two_calls = || {
+        let calls = vec![call("a", "add", r#"{"x":1}"#), call("b", "add", r#"{"x":2}"#)];
+        calls_completion([0, 0, 0], calls)
+    };
     vec![
         Fixture {
             name: "no [DONE], no spaces, CRLF, no blank line at the end",
@@ -290,17 +292,17 @@ fn nonconforming_streams() -> Vec<Fixture> {
             expected: text_completion("ok", [0, 0, 0], StopReason::EndTurn),
         },
         Fixture {
-            name: "whole calls that all have index 0, ending with stop",
+            name: "complete calls that all have index 0, ending with stop",
             wire: openai_wire,
             stream: openai(&[
                 r#"{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"add","arguments":"{\"x\":1}"}}]}}]}"#,
                 r#"{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"b","function":{"name":"add","arguments":"{\"x\":2}"}}]}}]}"#,
                 r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#,
             ]),
-            expected: two(),
+            expected: two_calls(),
         },
         Fixture {
-            name: "calls without an index, told apart by id",
+            name: "calls without an index, distinguished by id",
             wire: openai_wire,
             stream: openai(&[
                 r#"{"choices":[{"delta":{"tool_calls":[{"id":"a","function":{"name":"add","arguments":"{\"x\""}},{"id":"b","function":{"name":"add","arguments":"{\"x\":2"}}]}}]}"#,
@@ -308,7 +310,7 @@ fn nonconforming_streams() -> Vec<Fixture> {
                 r#"{"choices":[{"delta":{"tool_calls":[{"id":"b","function":{"arguments":"}"}}]}}]}"#,
                 r#"{"choices":[{"delta":{},"finish_reason":"tool_calls"}]}"#,
             ]),
-            expected: two(),
+            expected: two_calls(),
         },
         Fixture {
             name: "id and name with every piece, arguments as an object",
@@ -319,7 +321,7 @@ fn nonconforming_streams() -> Vec<Fixture> {
                 r#"{"choices":[{"delta":{"tool_calls":[{"index":1,"id":"b","function":{"name":"add","arguments":{"x":2}}}]}}]}"#,
                 r#"{"choices":[{"delta":{},"finish_reason":"tool_calls"}]}"#,
             ]),
-            expected: two(),
+            expected: two_calls(),
         },
         Fixture {
             name: "a new id with every piece, a name in two pieces, no ids",
@@ -332,7 +334,7 @@ fn nonconforming_streams() -> Vec<Fixture> {
                 r#"{"choices":[{"delta":{"tool_calls":[{"function":{"arguments":"{\"y\":2}"}}]}}]}"#,
                 r#"{"choices":[{"delta":{},"finish_reason":"tool_calls"}]}"#,
             ]),
-            expected: calls([0, 0, 0], vec![
+            expected: calls_completion([0, 0, 0], vec![
                 call("a", "add", r#"{"x":1}"#),
                 call("", "get", r#"{"y":2}"#),
             ]),
@@ -347,7 +349,7 @@ fn nonconforming_streams() -> Vec<Fixture> {
             expected: text_completion("ab", [0, 0, 0], StopReason::EndTurn),
         },
         Fixture {
-            name: "whole inputs at the block's start, and every block at index 0",
+            name: "complete inputs at the block's start, and every block at index 0",
             wire: Wire::Anthropic,
             stream: anthropic(&[
                 r#"{"type":"message_start","message":null}"#,
@@ -359,10 +361,10 @@ fn nonconforming_streams() -> Vec<Fixture> {
                 r#"{"type":"message_delta","delta":{"stop_reason":"tool_use"},"usage":null}"#,
                 STOP,
             ]),
-            expected: two(),
+            expected: two_calls(),
         },
         Fixture {
-            name: "no event lines, no indexes, no stop of the block",
+            name: "no event lines, no indexes, no end of the block",
             wire: Wire::Anthropic,
             stream: b"data: {\"type\":\"content_block_start\",\"content_block\":{\"type\":\"text\",\"text\":\"o\"}}\r\rdata:{\"type\":\"content_block_delta\",\"delta\":{\"type\":\"text_delta\",\"text\":\"k\"}}\r\rdata: {\"type\":\"content_block_start\",\"content_block\":{\"type\":\"tool_use\",\"id\":\"a\",\"name\":\"add\",\"input\":{\"x\":1}}}\r\revent: message_stop\rdata: {}\r\r".to_vec(),
             expected: {

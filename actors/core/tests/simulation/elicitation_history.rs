@@ -1,4 +1,4 @@
-//! A session whose tools ask people something (T1), kept on file by [`crate::histories`].
+//! A recorded session with elicitations of tools (T1), replayed by [`crate::histories`].
 
 use crate::{histories::HistoryBuilder, rules, session_simulation::SessionSimulation};
 use greenroom_core::{
@@ -13,55 +13,67 @@ use greenroom_core::{
 use serde_json::json;
 use std::{sync::Arc, time::Duration};
 
-/// Its name on file.
+/// File name of the history.
 pub(crate) const HISTORY: &str = "v0_1_elicitation";
 
-/// A form that is filled in, a page that is not visited, a question that expires, and one that a
-/// restart ends together with its attempt.
+/// Records a form that is filled in, a URL that is declined, an elicitation that expires, and one that
+/// a restart ends together with its attempt.
 pub(crate) fn record_history() -> Vec<EventRecord> {
     let mut agent = AgentProfile::new(rules::agent_name());
     agent.models = vec!["small".to_owned()];
     let tools = Arc::new(rules::build_registry(3, false));
     let rules = Rules::new(Arc::new(agent), Arc::new(Matrix::default()), tools);
-    let mut story = HistoryBuilder { simulation: SessionSimulation::with_rules(3, rules) };
-    story.create_session();
-    story.submit("u1");
-    story.complete_step("", vec![("low", Arguments::Json(json!({"note": "store it"})))]);
+    let mut builder = HistoryBuilder { simulation: SessionSimulation::with_rules(3, rules) };
+    builder.create_session();
+    builder.submit("u1");
+    builder.complete_step("", vec![("low", Arguments::Json(json!({"note": "store it"})))]);
     let schema = json!({
         "type": "object", "required": ["hangar"],
         "properties": {"hangar": {"type": "string", "enum": ["north", "south"]}},
     });
-    start_elicitation(&mut story, "low", 1, "Which hangar?", ElicitationMode::Form { schema });
-    story.resolve_approval(Resolution::Answer(json!({"hangar": "north"})));
+    start_elicitation(&mut builder, "low", 1, "Which hangar?", ElicitationMode::Form { schema });
+    builder.resolve_approval(Resolution::Answer(json!({"hangar": "north"})));
     let url = "https://example.org/sign".to_owned();
-    start_elicitation(&mut story, "low", 2, "Sign here", ElicitationMode::Url { url: url.clone() });
-    story.resolve_approval(Resolution::Reject);
-    start_elicitation(&mut story, "low", 3, "And here", ElicitationMode::Url { url: url.clone() });
-    story.simulation.now = story.simulation.now.saturating_add(Duration::from_secs(61));
-    story.apply_input(Input::Wake);
-    story.finish_tool("low", ToolOutcome::Completed(ToolOutput::default()));
-    story.complete_step("", vec![("read", Arguments::Json(json!({})))]);
-    start_elicitation(&mut story, "read", 1, "Who are you?", ElicitationMode::Url { url });
-    story.apply_input(Input::Rehydrated { user_settings: None });
-    story.finish_tool("read", ToolOutcome::Completed(ToolOutput::default()));
-    story.complete_step("Stored in the north.", vec![]);
-    story.simulation.log
+    start_elicitation(
+        &mut builder,
+        "low",
+        2,
+        "Sign here",
+        ElicitationMode::Url { url: url.clone() },
+    );
+    builder.resolve_approval(Resolution::Reject);
+    start_elicitation(
+        &mut builder,
+        "low",
+        3,
+        "And here",
+        ElicitationMode::Url { url: url.clone() },
+    );
+    builder.simulation.now = builder.simulation.now.saturating_add(Duration::from_secs(61));
+    builder.apply_input(Input::Wake);
+    builder.finish_tool("low", ToolOutcome::Completed(ToolOutput::default()));
+    builder.complete_step("", vec![("read", Arguments::Json(json!({})))]);
+    start_elicitation(&mut builder, "read", 1, "Who are you?", ElicitationMode::Url { url });
+    builder.apply_input(Input::Rehydrated { user_settings: None });
+    builder.finish_tool("read", ToolOutcome::Completed(ToolOutput::default()));
+    builder.complete_step("Stored in the north.", vec![]);
+    builder.simulation.log
 }
 
 fn start_elicitation(
-    story: &mut HistoryBuilder,
+    builder: &mut HistoryBuilder,
     tool: &str,
-    ask: u32,
+    elicitation_number: u32,
     message: &str,
-    wanted: ElicitationMode,
+    mode: ElicitationMode,
 ) {
-    let (call_id, attempt_id) = story.running_attempt(tool);
-    story.simulation.invariants.open_elicitations.insert((attempt_id, ask));
-    let elicitation = Elicitation { message: message.to_owned(), mode: wanted };
-    story.apply_input(Input::ElicitationRequested {
+    let (call_id, attempt_id) = builder.running_attempt(tool);
+    builder.simulation.invariants.open_elicitations.insert((attempt_id, elicitation_number));
+    let elicitation = Elicitation { message: message.to_owned(), mode };
+    builder.apply_input(Input::ElicitationRequested {
         call_id,
         attempt_id,
-        elicitation_number: ask,
+        elicitation_number,
         elicitation,
     });
 }

@@ -1,5 +1,5 @@
-//! Who may run alone, as a session's shell and the turnstile keep it (T8): a turn comes late, or
-//! not before others are done, or is gone when the process died.
+//! A model of exclusive locks, as the session actor and the lock manager implement them (T8): a lock
+//! is granted late, after other calls release it, or is lost when the process crashes.
 
 use crate::{rng::SeededRng, session_simulation::SessionSimulation};
 use greenroom_core::{
@@ -12,13 +12,13 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LockStatus {
     Waiting,
-    /// It is told, or about to be.
+    /// The session was notified, or is about to be.
     Granted,
-    /// Its call has begun.
+    /// The call has started.
     Held,
 }
 
-/// The turns of this session's calls, and what other sessions hold.
+/// Locks of this session's calls, and keys that other sessions hold.
 #[derive(Default)]
 pub(crate) struct LockModel {
     locks: BTreeMap<CallId, (String, LockStatus)>,
@@ -27,24 +27,24 @@ pub(crate) struct LockModel {
 }
 
 impl LockModel {
-    /// The call asks for its turn; more than once if it must.
+    /// Handles a request for a lock, which may be repeated.
     pub(crate) fn acquire(&mut self, call_id: CallId, key: &str) {
         match self.locks.get_mut(&call_id) {
-            Some((asked, LockStatus::Held)) if asked == key => {
+            Some((requested, LockStatus::Held)) if requested == key => {
                 self.locks.insert(call_id, (key.to_owned(), LockStatus::Granted));
             }
-            Some((asked, _)) if asked == key => {}
+            Some((requested, _)) if requested == key => {}
             Some(_) | None => {
                 self.locks.insert(call_id, (key.to_owned(), LockStatus::Waiting));
             }
         }
     }
 
-    /// What ended, or waits for a person, has left.
+    /// Releases the locks of calls that ended or wait for approval.
     pub(crate) fn release_unused(&mut self, state: &SessionState) {
-        self.locks.retain(|call_id, (_, stands)| match phase_of(state, *call_id) {
+        self.locks.retain(|call_id, (_, status)| match phase_of(state, *call_id) {
             Some(CallPhase::Running { .. } | CallPhase::BackingOff { .. }) => true,
-            Some(CallPhase::Allowed) => *stands != LockStatus::Held,
+            Some(CallPhase::Allowed) => *status != LockStatus::Held,
             Some(
                 CallPhase::Proposed | CallPhase::AwaitingApproval { .. } | CallPhase::Finished(_),
             )
@@ -57,7 +57,7 @@ impl LockModel {
     }
 
     pub(crate) fn is_waiting(&self, call_id: CallId) -> bool {
-        self.locks.get(&call_id).is_some_and(|(_, stands)| *stands != LockStatus::Held)
+        self.locks.get(&call_id).is_some_and(|(_, status)| *status != LockStatus::Held)
     }
 
     pub(crate) fn toggle_other_session(&mut self, chance: &mut SeededRng) {
@@ -65,7 +65,7 @@ impl LockModel {
         let is_free = !self
             .locks
             .values()
-            .any(|(held, stands)| held == key && *stands != LockStatus::Waiting);
+            .any(|(held, status)| held == key && *status != LockStatus::Waiting);
         if !self.held_elsewhere.remove(key) && is_free {
             self.held_elsewhere.insert(key.to_owned());
         }
@@ -75,41 +75,41 @@ impl LockModel {
         self.held_elsewhere.clear();
     }
 
-    /// The turn that may come next, if one may.
+    /// Picks a lock that can be granted next, if there is one.
     fn next_grantable(&self, chance: &mut SeededRng) -> Option<(CallId, String)> {
-        let taken = |key: &String| {
-            let here = self
+        let is_taken = |key: &String| {
+            let is_held_here = self
                 .locks
                 .values()
-                .any(|(held, stands)| held == key && *stands != LockStatus::Waiting);
-            here || self.held_elsewhere.contains(key)
+                .any(|(held, status)| held == key && *status != LockStatus::Waiting);
+            is_held_here || self.held_elsewhere.contains(key)
         };
-        let may = |stands: LockStatus, key: &String| match stands {
-            LockStatus::Waiting => !taken(key),
+        let is_grantable = |status: LockStatus, key: &String| match status {
+            LockStatus::Waiting => !is_taken(key),
             LockStatus::Granted => true,
             LockStatus::Held => false,
         };
-        let mut free: Vec<_> = self
+        let mut grantable: Vec<_> = self
             .locks
             .iter()
-            .filter(|(_, (key, stands))| may(*stands, key))
+            .filter(|(_, (key, status))| is_grantable(*status, key))
             .map(|(call_id, (key, _))| (*call_id, key.clone()))
             .collect();
-        chance.take(&mut free)
+        chance.take(&mut grantable)
     }
 
-    /// T8: what runs alone has its turn, and nothing else of that key has it too.
+    /// T8: a running exclusive call holds its lock, and no other call holds it.
     pub(crate) fn check(&self, state: &SessionState) {
         let mut running = BTreeSet::new();
         let calls = state.active.run.iter().flat_map(|run| &run.calls);
         for call in calls.filter(|call| call.tool.starts_with("alone")) {
             if let CallPhase::Running { .. } = call.phase {
-                let turn = self.locks.get(&call.call_id);
-                let Some((key, LockStatus::Held)) = turn else {
-                    panic!("T8: it runs without its turn: {turn:?}");
+                let lock = self.locks.get(&call.call_id);
+                let Some((key, LockStatus::Held)) = lock else {
+                    panic!("T8: the call runs without its lock: {lock:?}");
                 };
-                assert!(running.insert(key), "T8: two run at once");
-                assert!(!self.held_elsewhere.contains(key), "T8: somebody else runs, too");
+                assert!(running.insert(key), "T8: two calls with one key run");
+                assert!(!self.held_elsewhere.contains(key), "T8: another session holds the lock");
             }
         }
     }
@@ -125,21 +125,21 @@ fn phase_of(state: &SessionState, call_id: CallId) -> Option<CallPhase> {
 }
 
 impl SessionSimulation {
-    /// Somebody's turn comes, if it may; who does not take it leaves.
+    /// Grants a lock, if one can be granted; a call that does not use it releases it.
     pub(crate) fn grant_lock(&mut self, chance: &mut SeededRng) -> bool {
         let Some((call_id, key)) = self.locks.next_grantable(chance) else { return false };
         self.locks.locks.insert(call_id, (key.clone(), LockStatus::Granted));
         let input = Input::ExclusiveLockGranted { call_id, key: key.clone() };
-        self.apply_input(input).expect("facts are never refused");
+        self.apply_input(input).expect("facts are never rejected");
         if self.is_crash_pending() {
-            return true; // Who dies has left.
+            return true; // A crash releases the lock.
         }
-        let (phase, turns) = (phase_of(&self.state, call_id), &mut self.locks);
-        if let Some((held, stands)) = turns.locks.get_mut(&call_id)
+        let (phase, model) = (phase_of(&self.state, call_id), &mut self.locks);
+        if let Some((held, status)) = model.locks.get_mut(&call_id)
             && *held == key
         {
-            *stands = LockStatus::Held;
-            turns.exclusive_starts += u32::from(matches!(phase, Some(CallPhase::Running { .. })));
+            *status = LockStatus::Held;
+            model.exclusive_starts += u32::from(matches!(phase, Some(CallPhase::Running { .. })));
         }
         self.locks.release_unused(&self.state);
         true

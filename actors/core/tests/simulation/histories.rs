@@ -1,8 +1,9 @@
-//! Logs on file, replayed for ever (D7): what was recorded once means the same today.
+//! Recorded logs and their replay (D7): a log that was recorded once has the same meaning today.
 //!
-//! `tests/histories/NAME.jsonl` is a log, an event a line, as it is stored; `NAME.summary.json` is
-//! what it added up to when it was recorded. `GREENROOM_WRITE_HISTORIES=1` records the history of
-//! this version anew; those of released versions are never touched again.
+//! `tests/histories/NAME.jsonl` is a log in its stored form, one event per line;
+//! `NAME.summary.json` is the summary of its replay when it was recorded.
+//! `GREENROOM_WRITE_HISTORIES=1` records the histories of this version again; those of released
+//! versions never change.
 
 mod features;
 
@@ -44,10 +45,10 @@ use uuid::Uuid;
 
 /// The history that this version records.
 const CURRENT: &str = "v0_1_every_event";
-/// Its fork, which begins otherwise.
+/// The history of a fork of [`CURRENT`], which starts with another event.
 const FORK: &str = "v0_1_fork";
 
-/// Every type of event there is.
+/// All event types.
 const TYPES: [&str; 43] = [
     "approval_cancelled",
     "approval_decided",
@@ -95,8 +96,8 @@ const TYPES: [&str; 43] = [
 ];
 
 #[test]
-fn d7_recorded_histories_still_mean_the_same() {
-    let folder = folder();
+fn d7_recorded_histories_replay_to_recorded_summary() {
+    let folder = histories_folder();
     if std::env::var_os("GREENROOM_WRITE_HISTORIES").is_some() {
         write_histories(&folder);
     }
@@ -115,14 +116,14 @@ fn d7_recorded_histories_still_mean_the_same() {
 }
 
 #[test]
-fn d7_the_history_of_this_version_has_every_event() {
-    let path = folder().join(CURRENT).with_extension("jsonl");
-    let fork = folder().join(FORK).with_extension("jsonl");
+fn d7_history_of_this_version_contains_every_event_type() {
+    let path = histories_folder().join(CURRENT).with_extension("jsonl");
+    let fork = histories_folder().join(FORK).with_extension("jsonl");
     for logs in [[read_log(&path), read_log(&fork)], [record_every_event(), record_fork()]] {
         let types: BTreeSet<_> = logs.iter().flatten().map(type_of).collect();
         assert_eq!(types, TYPES.map(str::to_owned).into());
     }
-    // What is on file is what would be written today.
+    // The stored lines equal what this version would store.
     for path in [path, fork] {
         for line in fs::read_to_string(path).unwrap().lines() {
             let record: EventRecord = serde_json::from_str(line).unwrap();
@@ -131,7 +132,7 @@ fn d7_the_history_of_this_version_has_every_event() {
     }
 }
 
-fn folder() -> PathBuf {
+fn histories_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/histories")
 }
 
@@ -156,7 +157,7 @@ fn write_log(folder: &Path, name: &str, log: &[EventRecord]) {
     let line = |record| serde_json::to_string(record).expect("events can be written") + "\n";
     let lines: String = log.iter().map(line).collect();
     let summary = serde_json::to_string_pretty(&summary(log)).expect("it is JSON") + "\n";
-    fs::create_dir_all(folder).expect("the folder can be made");
+    fs::create_dir_all(folder).expect("the folder can be created");
     let path = folder.join(name);
     fs::write(path.with_extension("jsonl"), lines).expect("the log can be written");
     fs::write(path.with_extension("summary.json"), summary).expect("the summary can be written");
@@ -164,12 +165,13 @@ fn write_log(folder: &Path, name: &str, log: &[EventRecord]) {
 
 fn type_of(record: &EventRecord) -> String {
     let value = serde_json::to_value(record).expect("events can be written");
-    assert_eq!(value["type"], name_of(&record.event));
-    name_of(&record.event).to_owned()
+    assert_eq!(value["type"], event_type(&record.event));
+    event_type(&record.event).to_owned()
 }
 
-/// The names of events on file, for ever. A new event goes into [`TYPES`] and the story too.
-fn name_of(event: &SessionEvent) -> &'static str {
+/// Returns the stored type of an event, which never changes. A new event type also needs an entry in
+/// [`TYPES`] and a place in [`record_every_event`].
+fn event_type(event: &SessionEvent) -> &'static str {
     use SessionEvent as E;
     match event {
         E::ApprovalCancelled { .. } => "approval_cancelled",
@@ -218,7 +220,7 @@ fn name_of(event: &SessionEvent) -> &'static str {
     }
 }
 
-/// What a log adds up to, in words that do not change with the code.
+/// Summarises the replay of a log in a form that does not depend on the code.
 fn summary(log: &[EventRecord]) -> Value {
     let session_id = SessionId(Uuid::from_u128(1));
     let statuses = (1..=log.len()).map(|count| {
@@ -233,7 +235,7 @@ fn summary(log: &[EventRecord]) -> Value {
     let submissions: Vec<_> = state
         .submissions
         .iter()
-        .map(|(id, taken)| json!([id, taken.run_id, taken.seq, taken.digest]))
+        .map(|(id, submission)| json!([id, submission.run_id, submission.seq, submission.digest]))
         .collect();
     json!({
         "session": SessionRow::from_state(&state),
@@ -247,59 +249,59 @@ fn summary(log: &[EventRecord]) -> Value {
 fn message_json(message: &Message) -> Value {
     match message {
         Message::User { message_id, text } => json!({"user": message_id, "text": text}),
-        Message::Assistant(said) => json!({"assistant": **said}),
+        Message::Assistant(message) => json!({"assistant": **message}),
         Message::ToolResults(results) => {
-            let one = |result: &greenroom_core::message::CallResult| {
+            let result_json = |result: &greenroom_core::message::CallResult| {
                 json!([result.call_id, result.tool, result.is_error, result.text])
             };
-            json!({"results": results.iter().map(one).collect::<Vec<_>>()})
+            json!({"results": results.iter().map(result_json).collect::<Vec<_>>()})
         }
     }
 }
 
-/// One session in which everything happens.
+/// Records a session in which every event type occurs.
 fn record_every_event() -> Vec<EventRecord> {
     let mut agent = AgentProfile::new(rules::agent_name());
     agent.models = vec!["small".to_owned(), "spare".to_owned()];
     agent.approval_deadlines = ApprovalDeadlines::from_fn(|kind, _| {
         let escalate = DeadlineAction::Escalate { to: Role::Approver, within_ms: Some(90_000) };
-        let then = if kind == ApprovalKind::Budget { escalate } else { DeadlineAction::Deny };
-        DeadlineRule { action: then, ..DeadlineRule::default() }
+        let action = if kind == ApprovalKind::Budget { escalate } else { DeadlineAction::Deny };
+        DeadlineRule { action, ..DeadlineRule::default() }
     });
-    agent.delegates = vec![AgentName::parse("researcher").expect("it is short")];
+    agent.delegates = vec![AgentName::parse("researcher").expect("the name is valid")];
     let tools = Arc::new(rules::build_registry_with_delegate(3));
     let rules = Rules::new(Arc::new(agent), Arc::new(Matrix::default()), tools);
-    let mut story = HistoryBuilder { simulation: SessionSimulation::with_rules(1, rules) };
-    story.create_session();
-    story.first_run();
-    story.budget_run();
-    story.preflight_runs();
-    story.compaction_runs();
-    story.delegation_runs();
-    story.unsuccessful_runs();
-    story.simulation.log
+    let mut builder = HistoryBuilder { simulation: SessionSimulation::with_rules(1, rules) };
+    builder.create_session();
+    builder.first_run();
+    builder.budget_run();
+    builder.preflight_runs();
+    builder.compaction_runs();
+    builder.delegation_runs();
+    builder.unsuccessful_runs();
+    builder.simulation.log
 }
 
-/// A session that goes on from the middle of [`live`], where calls are open and a plan waits.
+/// Records a fork from the middle of [`record_every_event`], with open calls and a pending plan.
 fn record_fork() -> Vec<EventRecord> {
     fork_at_first_approval(&record_every_event())
 }
 
-/// A session that goes on from where the first question waits in that log.
+/// Records a fork at the first approval of `log`.
 fn fork_at_first_approval(log: &[EventRecord]) -> Vec<EventRecord> {
-    let asked =
+    let is_request =
         |record: &&EventRecord| matches!(record.event, SessionEvent::ApprovalRequested { .. });
-    let at_seq = log.iter().find(asked).expect("somebody is asked").seq;
+    let at_seq = log.iter().find(is_request).expect("an approval was requested").seq;
     let source = SessionId(Uuid::from_u128(1));
-    let counted = log.iter().take_while(|record| record.seq <= at_seq);
-    let conversation = SessionState::replay(source, counted).conversation_so_far();
+    let past = log.iter().take_while(|record| record.seq <= at_seq);
+    let conversation = SessionState::replay(source, past).conversation_so_far();
     let rules = Rules::new(
         Arc::new(AgentProfile::new(rules::agent_name())),
         Arc::new(Matrix::default()),
         Arc::new(rules::build_registry(3, false)),
     );
-    let mut story = HistoryBuilder { simulation: SessionSimulation::with_rules(2, rules) };
-    story.apply_input(Input::ForkSession {
+    let mut builder = HistoryBuilder { simulation: SessionSimulation::with_rules(2, rules) };
+    builder.apply_input(Input::ForkSession {
         from: source,
         at_seq,
         owner: user("ann"),
@@ -308,9 +310,9 @@ fn fork_at_first_approval(log: &[EventRecord]) -> Vec<EventRecord> {
         settings: Settings::default(),
         conversation,
     });
-    story.submit("u1");
-    story.complete_step("Then so.", vec![]);
-    story.simulation.log
+    builder.submit("u1");
+    builder.complete_step("Then so.", vec![]);
+    builder.simulation.log
 }
 
 pub(crate) struct HistoryBuilder {
@@ -323,7 +325,8 @@ impl HistoryBuilder {
         let (title, settings) = (Some("Prices".to_owned()), Settings::default());
         self.apply_input(Input::CreateSession { owner, agent, title, settings });
         let mut settings = Settings { autonomy_level: Autonomy::Assisted, ..Settings::default() };
-        settings.blocked_tools.insert(ToolName::parse("read_guessed").expect("it is short"));
+        let blocked = ToolName::parse("read_guessed").expect("the name is valid");
+        settings.blocked_tools.insert(blocked);
         settings.budget_limit = Some(BudgetLimit {
             amount: 2.0,
             unit: rules::UNIT.to_owned(),
@@ -337,8 +340,8 @@ impl HistoryBuilder {
         });
     }
 
-    /// A cut stream, a restart, calls of every fate, a plan decided in part and expired, another
-    /// approved, and a final answer.
+    /// Records a cut stream, a restart, calls of every outcome, a plan that is decided in part and
+    /// expires, an approved plan, and a final answer.
     fn first_run(&mut self) {
         self.submit("u1");
         let failure = ModelFailure::temporary("the stream was cut");
@@ -349,7 +352,7 @@ impl HistoryBuilder {
         }));
         self.advance_to_next_wake();
         self.apply_input(Input::Rehydrated { user_settings: None });
-        let broken = Arguments::Malformed { raw: "{\"n\":".into(), error: "not JSON".into() };
+        let malformed = Arguments::Malformed { raw: "{\"n\":".into(), error: "not JSON".into() };
         let json = |value: Value| Arguments::Json(value);
         self.complete_step(
             "Let me see.",
@@ -359,7 +362,7 @@ impl HistoryBuilder {
                 ("high", json(json!({"quantity": 1000}))),
                 ("critical", json(json!({"all": true}))),
                 ("read_guessed", json(json!({}))),
-                ("strict", broken),
+                ("strict", malformed),
                 ("nothing_like_it", json(json!([1, null]))),
             ],
         );
@@ -401,8 +404,8 @@ impl HistoryBuilder {
         self.complete_step("It is done.", vec![]);
     }
 
-    /// A budget is reached, the question escalates, and somebody raises it; of another call's end
-    /// nothing is known, and it is repeated on a person's word.
+    /// Records a budget that is reached, whose approval escalates and is answered with a raise; and a
+    /// call of unknown outcome that is repeated after a `retry` answer.
     fn budget_run(&mut self) {
         self.submit("dear");
         self.complete_step("", vec![("low", Arguments::Json(json!({"n": 0.5})))]);
@@ -416,20 +419,20 @@ impl HistoryBuilder {
         self.complete_step("It can't be done.", vec![]);
     }
 
-    /// A plan that is approved with changes, used once, and then not any more; and none.
+    /// Records a plan that is approved with edits and used once; and a run without a plan.
     fn preflight_runs(&mut self) {
         self.submit_with("planned", Some(true));
         let step = |tool: &str, n: u64| json!({"description": format!("Do {tool}"), "tool": tool, "arguments": {"n": n}});
         let steps = [step("high_again", 1), step("high_beside", 1), step("critical", 1)];
         let plan = json!({"steps": steps, "warnings": ["It is dear."]});
         self.complete_step("Here is my plan.", vec![(SUBMIT_PLAN_TOOL, Arguments::Json(plan))]);
-        let other = ChecklistStepEdit {
+        let edited = ChecklistStepEdit {
             position: 2,
             arguments: Some(json!({"n": 2})),
             ..Default::default()
         };
-        let none = ChecklistStepEdit { position: 3, skip: true, ..Default::default() };
-        self.resolve_approval(Resolution::Approve(vec![other, none]));
+        let skipped = ChecklistStepEdit { position: 3, skip: true, ..Default::default() };
+        self.resolve_approval(Resolution::Approve(vec![edited, skipped]));
         self.complete_step("", vec![("high_again", Arguments::Json(json!({"n": 1})))]);
         self.finish_tool("high_again", ToolOutcome::Completed(ToolOutput::default()));
         self.complete_step("It is done.", vec![]);
@@ -439,7 +442,7 @@ impl HistoryBuilder {
         self.complete_step("It is done.", vec![]);
     }
 
-    /// What was said is summarised, and the other time it is not.
+    /// Records a successful and a failed compaction.
     fn compaction_runs(&mut self) {
         self.simulation.rules.context.compact_at = Some(1);
         self.simulation.rules.context.context_windows = Arc::new([("small".to_owned(), 1)].into());
@@ -452,22 +455,25 @@ impl HistoryBuilder {
         self.simulation.rules.context.compact_at = None;
     }
 
-    /// Another session does a task, and answers; and one that is cancelled before it began.
+    /// Records a child session that completes its task, and one that is cancelled before it starts.
     fn delegation_runs(&mut self) {
-        let ask = || Arguments::Json(json!({"agent": "researcher", "task": "Find the price"}));
+        let arguments =
+            || Arguments::Json(json!({"agent": "researcher", "task": "Find the price"}));
         self.submit("delegated");
-        self.complete_step("", vec![(DELEGATE_TOOL, ask())]);
+        self.complete_step("", vec![(DELEGATE_TOOL, arguments())]);
         let child = self.simulation.state.active.children[0].session_id;
         let call_id = self.call(DELEGATE_TOOL);
-        let run_id = self.simulation.state.active.run.as_ref().expect("a run is going").run_id;
+        let run_id = self.simulation.state.active.run.as_ref().expect("a run is active").run_id;
         let session_id = self.simulation.state.session_id;
         let root = RootRun { session_id, run_id };
         let parent =
             Parent { session_id, run_id, call_id, root, depth: 1, bounds: ChildBounds::default() };
         let at = self.simulation.now;
-        let told = |seq, event| EventRecord { seq: Seq(seq), at, run_id: None, step: None, event };
+        let record =
+            |seq, event| EventRecord { seq: Seq(seq), at, run_id: None, step: None, event };
         let settings = Arc::default();
-        let (owner, agent) = (user("ann"), AgentName::parse("researcher").expect("it is short"));
+        let (owner, agent) =
+            (user("ann"), AgentName::parse("researcher").expect("the name is valid"));
         let (title, parent) = (Some("Find the price".to_owned()), Some(Arc::new(parent)));
         let created = SessionEvent::SessionCreated { owner, agent, title, settings, parent };
         let tokens = TokenUsage { input_tokens: 7, output_tokens: 3, cached_tokens: 0 };
@@ -475,20 +481,21 @@ impl HistoryBuilder {
         let stop_reason = StopReason::EndTurn;
         let completed = SessionEvent::StepCompleted { usage, stop_reason };
         let closed = SessionEvent::SessionClosed { by: user("ann") };
-        let records = [told(1, created), told(2, completed), told(3, closed)].into();
+        let records = [record(1, created), record(2, completed), record(3, closed)].into();
         self.apply_input(Input::ChildEventsReceived { child, records });
         self.apply_input(Input::Rehydrated { user_settings: None });
         self.finish_tool(DELEGATE_TOOL, ToolOutcome::Completed(ToolOutput::default()));
         self.complete_step("It is done.", vec![]);
 
         self.submit("undone");
-        self.complete_step("", vec![(DELEGATE_TOOL, ask())]);
+        self.complete_step("", vec![(DELEGATE_TOOL, arguments())]);
         let child = self.simulation.state.active.children[0].session_id;
         self.apply_input(Input::CancelRun { run_id: None, by: user("ann"), partial: None });
         self.apply_input(Input::ChildGone { child });
     }
 
-    /// Cancelled while it streams, cancelled while it waits, failed, and closed.
+    /// Records runs that are cancelled during streaming, cancelled while waiting, and failed; closes
+    /// the session.
     fn unsuccessful_runs(&mut self) {
         for message_id in ["u2", "u3", "u4", "u5"] {
             self.submit(message_id);
@@ -513,8 +520,8 @@ impl HistoryBuilder {
             streamed: false,
             usage: TokenUsage::default(),
         }));
-        let rating = MessageRating::try_from(5).expect("it is one");
-        let message_id = MessageId::parse("m1").expect("it is short");
+        let rating = MessageRating::try_from(5).expect("the rating is valid");
+        let message_id = MessageId::parse("m1").expect("the id is valid");
         let feedback = Feedback::Message { message_id, rating, comment: Some("just so".into()) };
         self.apply_input(Input::GiveFeedback { feedback, run_id: None, by: user("ann") });
         self.apply_input(Input::CloseSession { by: user("ann"), partial: None });
@@ -522,7 +529,7 @@ impl HistoryBuilder {
 
     pub(crate) fn apply_input(&mut self, input: Input) {
         self.simulation.now = self.simulation.now.saturating_add(Duration::from_millis(250));
-        self.simulation.apply_input(input).expect("the story is possible");
+        self.simulation.apply_input(input).expect("the input is accepted");
     }
 
     pub(crate) fn submit(&mut self, message_id: &str) {
@@ -531,7 +538,7 @@ impl HistoryBuilder {
 
     fn submit_with(&mut self, message_id: &str, preflight: Option<bool>) {
         let digest = Digest::hash_bytes(message_id.as_bytes());
-        let message_id = MessageId::parse(message_id).expect("it is short");
+        let message_id = MessageId::parse(message_id).expect("the id is valid");
         let on_busy = OnBusy::Queue;
         let text = "How much is it?".into();
         let workflow = (message_id.as_str() == "u3").then(|| Arc::new(rules::full_workflow()));
@@ -542,7 +549,7 @@ impl HistoryBuilder {
 
     fn finish_step(&mut self, result: Result<Completion, ModelAttemptFailure>) {
         let attempt_id =
-            *self.simulation.model_attempts.last().expect("a model attempt is under way");
+            *self.simulation.model_attempts.last().expect("a model attempt is in progress");
         self.apply_input(Input::ModelFinished { attempt_id, result });
     }
 
@@ -566,13 +573,13 @@ impl HistoryBuilder {
     }
 
     fn call(&self, tool: &str) -> CallId {
-        let run = self.simulation.state.active.run.as_ref().expect("a run is going");
-        run.calls.iter().find(|call| call.tool == tool).expect("it was called").call_id
+        let run = self.simulation.state.active.run.as_ref().expect("a run is active");
+        run.calls.iter().find(|call| call.tool == tool).expect("the tool was called").call_id
     }
 
     pub(crate) fn running_attempt(&self, tool: &str) -> (CallId, AttemptId) {
-        let run = self.simulation.state.active.run.as_ref().expect("a run is going");
-        let call = run.calls.iter().find(|call| call.tool == tool).expect("it was called");
+        let run = self.simulation.state.active.run.as_ref().expect("a run is active");
+        let call = run.calls.iter().find(|call| call.tool == tool).expect("the tool was called");
         let CallPhase::Running { attempt_id, .. } = call.phase else {
             panic!("{tool} does not run: {:?}", call.phase);
         };
@@ -585,7 +592,7 @@ impl HistoryBuilder {
     }
 
     fn answer_approval(&mut self, answer: ApprovalAnswer, grants: bool) {
-        let open = self.simulation.state.active.approvals.first().expect("a question waits");
+        let open = self.simulation.state.active.approvals.first().expect("an approval is open");
         let approval_id = open.approval.approval_id;
         let (by, role, surface) = (user("ann"), Role::Approver, Surface::Dashboard);
         let condition = Some("args.quantity < 100".to_owned());
@@ -600,10 +607,10 @@ impl HistoryBuilder {
         });
     }
 
-    /// A person's word on the question that has no steps.
+    /// Answers the open approval that has no steps.
     pub(crate) fn resolve_approval(&mut self, resolution: Resolution) {
         let mut open = self.simulation.state.active.approvals.iter();
-        let open = open.find(|open| open.approval.steps().is_empty()).expect("a question waits");
+        let open = open.find(|open| open.approval.steps().is_empty()).expect("an approval is open");
         let approval_id = open.approval.approval_id;
         let reason = Some("I looked".to_owned());
         let answer = ApprovalAnswer::Resolve { resolution, reason };

@@ -1,6 +1,6 @@
-//! One plan, and everybody at once: people who decide and edit steps through several surfaces,
-//! deadlines, cancels, changed settings, tools that answer, and a process that dies anywhere. In
-//! whatever order it comes, each step of the plan has exactly one outcome (G8, G10, G11, D2).
+//! One plan with concurrent actions: several users decide and edit steps through several surfaces,
+//! deadlines pass, runs are cancelled, settings change, tools report, and the process crashes. In
+//! every order, each step of the plan has exactly one outcome (G8, G10, G11, D2).
 
 use crate::{
     rng::SeededRng,
@@ -31,13 +31,13 @@ use serde_json::{Value, json};
 use std::{cell::RefCell, collections::BTreeMap, sync::Arc, time::Duration};
 use uuid::Uuid;
 
-/// So many at least, however few cases other properties draw.
+/// Minimum number of cases, even if `PROPTEST_CASES` is smaller.
 const INTERLEAVINGS_MIN: u32 = 1_200;
 const USERS: [&str; 3] = ["ann", "bob", "cyd"];
 const SURFACES: [Surface; 4] =
     [Surface::Rest, Surface::Websocket, Surface::Cli, Surface::Dashboard];
 
-/// What became of a step.
+/// The outcome of a plan step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum StepOutcome {
     Allowed,
@@ -49,56 +49,58 @@ enum StepOutcome {
 }
 
 #[test]
-fn g8_each_step_of_a_plan_has_exactly_one_outcome_in_every_interleaving() {
+fn g8_each_plan_step_has_exactly_one_outcome_in_every_interleaving() {
     let config = Config {
         cases: Config::default().cases.max(INTERLEAVINGS_MIN),
         rng_seed: RngSeed::Fixed(20_261_007),
         failure_persistence: None,
         ..Config::default()
     };
-    let seen: RefCell<BTreeMap<StepOutcome, u32>> = RefCell::default();
-    let lives = (any::<u64>(), prop::collection::vec(any::<u64>(), 1..24));
-    let run = TestRunner::new(config).run(&lives, |(seed, moves)| {
-        let mut seen = seen.borrow_mut();
-        for outcome in simulate(seed, &moves) {
-            *seen.entry(outcome).or_default() += 1;
+    let counts: RefCell<BTreeMap<StepOutcome, u32>> = RefCell::default();
+    let simulations = (any::<u64>(), prop::collection::vec(any::<u64>(), 1..24));
+    let result = TestRunner::new(config).run(&simulations, |(seed, actions)| {
+        let mut counts = counts.borrow_mut();
+        for outcome in simulate(seed, &actions) {
+            *counts.entry(outcome).or_default() += 1;
         }
         Ok(())
     });
-    if let Err(broken) = run {
-        panic!("{broken}"); // Names the seed and the shortest list of moves.
+    if let Err(failure) = result {
+        panic!("{failure}"); // Contains the seed and the shortest failing list of actions.
     }
-    let seen = seen.into_inner();
-    // A test in which nobody ever edits or nothing ever expires would show nothing.
-    assert_eq!(seen.len(), 6, "{seen:?}");
-    assert!(seen.values().all(|count| *count >= 50), "{seen:?}");
+    let counts = counts.into_inner();
+    // The test is meaningful only if every outcome occurs.
+    assert_eq!(counts.len(), 6, "{counts:?}");
+    assert!(counts.values().all(|count| *count >= 50), "{counts:?}");
 }
 
-/// What people were told that they decided.
+/// Decisions that were acknowledged to users.
 type AcknowledgedAnswers = BTreeMap<CallId, (bool, UserId, Surface)>;
 
-fn simulate(seed: u64, moves: &[u64]) -> Vec<StepOutcome> {
+fn simulate(seed: u64, actions: &[u64]) -> Vec<StepOutcome> {
     let chance = &mut SeededRng::new(seed);
-    let (mut world, plan_id, steps) = start_with_plan(seed, chance);
-    let mut told = AcknowledgedAnswers::new();
-    for entropy in moves {
+    let (mut simulation, plan_id, steps) = start_with_plan(seed, chance);
+    let mut acknowledged = AcknowledgedAnswers::new();
+    for entropy in actions {
         let chance = &mut SeededRng::new(*entropy);
         if chance.one_in(8) {
-            world.schedule_crash(chance);
+            simulation.schedule_crash(chance);
         }
-        random_action(&mut world, plan_id, &steps, &mut told, chance);
-        world.recover_if_crashed(chance);
-        world.check();
+        random_action(&mut simulation, plan_id, &steps, &mut acknowledged, chance);
+        simulation.recover_if_crashed(chance);
+        simulation.check();
     }
-    // What nobody decided expires; then whatever else is open comes to its end.
-    let deadline = world.state.active.open_approval(plan_id).and_then(|open| open.due_at());
-    world.now = world.now.max(deadline.unwrap_or(world.now));
-    world.wake();
-    world.run_to_idle(chance);
-    steps.iter().map(|step| step_outcome(&world, plan_id, step, told.get(&step.call_id))).collect()
+    // Undecided steps expire; then the simulation runs until the session is idle.
+    let deadline = simulation.state.active.open_approval(plan_id).and_then(|open| open.due_at());
+    simulation.now = simulation.now.max(deadline.unwrap_or(simulation.now));
+    simulation.wake();
+    simulation.run_to_idle(chance);
+    let outcome =
+        |step: &PlanStep| step_outcome(&simulation, plan_id, step, acknowledged.get(&step.call_id));
+    steps.iter().map(outcome).collect()
 }
 
-/// A world in which one plan of several steps waits.
+/// Creates a session in which one plan of several steps waits for approval.
 fn start_with_plan(
     seed: u64,
     chance: &mut SeededRng,
@@ -109,34 +111,34 @@ fn start_with_plan(
     agent.approval_deadlines = ApprovalDeadlines::uniform(timing);
     let tools = Arc::new(rules::build_registry(1, false));
     let rules = Rules::new(Arc::new(agent), Arc::new(Matrix::default()), tools);
-    let mut world = SessionSimulation::with_rules(seed, rules);
-    world.budget_limit = None;
+    let mut simulation = SessionSimulation::with_rules(seed, rules);
+    simulation.budget_limit = None;
     let settings = Settings { autonomy_level: Autonomy::Assisted, ..Settings::default() };
     let (owner, agent) = (user("ann"), rules::agent_name());
-    world
+    simulation
         .apply_input(Input::CreateSession { owner, agent, title: None, settings })
-        .expect("it is new");
-    let message_id = MessageId::parse("u1").expect("it is short");
+        .expect("the session is new");
+    let message_id = MessageId::parse("u1").expect("the id is valid");
     let (text, digest) = ("go".into(), Digest::hash_bytes(b"go"));
-    world
+    simulation
         .apply_input(Input::SubmitMessage {
             message: NewMessage::new(message_id, text, digest),
             on_busy: OnBusy::Queue,
         })
-        .expect("it is idle");
-    let calls = (0..2 + chance.below(4)).map(|number| proposed(number, chance)).collect();
+        .expect("the session is idle");
+    let calls = (0..2 + chance.below(4)).map(|number| proposed_call(number, chance)).collect();
     let message = AssistantMessage { calls, ..AssistantMessage::default() };
     let stop_reason = StopReason::ToolUse;
     let result = Ok(Completion { message, usage: TokenUsage::default(), stop_reason });
-    let attempt_id = world.model_attempts.pop().expect("the model was asked");
-    world
+    let attempt_id = simulation.model_attempts.pop().expect("a model attempt was started");
+    simulation
         .apply_input(Input::ModelFinished { attempt_id, result })
-        .expect("facts are never refused");
-    let plan = world.state.active.approvals[0].approval.clone();
-    (world, plan.approval_id, plan.steps().to_vec())
+        .expect("facts are never rejected");
+    let plan = simulation.state.active.approvals[0].approval.clone();
+    (simulation, plan.approval_id, plan.steps().to_vec())
 }
 
-fn proposed(number: usize, chance: &mut SeededRng) -> ProposedCall {
+fn proposed_call(number: usize, chance: &mut SeededRng) -> ProposedCall {
     let tools = ["high", "high_again", "high_beside", "critical"];
     ProposedCall {
         call_id: CallId(Uuid::nil()),
@@ -147,61 +149,61 @@ fn proposed(number: usize, chance: &mut SeededRng) -> ProposedCall {
 }
 
 fn random_action(
-    world: &mut SessionSimulation,
+    simulation: &mut SessionSimulation,
     plan_id: ApprovalId,
     steps: &[PlanStep],
-    told: &mut AcknowledgedAnswers,
+    acknowledged: &mut AcknowledgedAnswers,
     chance: &mut SeededRng,
 ) {
     match chance.below(24) {
-        0..12 => answer_randomly(world, plan_id, steps, told, chance),
-        12..16 => world.finish_tool_attempt(chance),
+        0..12 => answer_randomly(simulation, plan_id, steps, acknowledged, chance),
+        12..16 => simulation.finish_tool_attempt(chance),
         16..18 => {
             let seconds = *chance.pick(&[1, 20, 60]);
-            world.now = world.now.saturating_add(Duration::from_secs(seconds));
+            simulation.now = simulation.now.saturating_add(Duration::from_secs(seconds));
             if chance.one_in(2) {
-                world.wake();
+                simulation.wake();
             }
         }
         18 => {
-            let cancelled = world.apply_input(Input::CancelRun {
+            let result = simulation.apply_input(Input::CancelRun {
                 run_id: None,
                 by: user("ann"),
                 partial: None,
             });
-            drop(cancelled); // Refused where nothing runs any more.
+            drop(result); // Rejected if no run is active.
         }
-        19 => world.crash(chance),
-        20 | 21 => block(world, chance),
-        // What else is asked meanwhile: unknown outcomes.
+        19 => simulation.crash(chance),
+        20 | 21 => block_tool(simulation, chance),
+        // Other approvals: unknown outcomes.
         _ => {
-            let other = |open: &&greenroom_core::approval::OpenApproval| {
+            let is_other = |open: &&greenroom_core::approval::OpenApproval| {
                 open.approval.approval_id != plan_id
             };
-            let other = world.state.active.approvals.iter().find(other).cloned();
+            let other = simulation.state.active.approvals.iter().find(is_other).cloned();
             if let Some(open) = other {
-                world.resolve_open_approval(&open, chance);
+                simulation.resolve_open_approval(&open, chance);
             }
         }
     }
 }
 
-/// Somebody blocks a tool while others decide.
-fn block(world: &mut SessionSimulation, chance: &mut SeededRng) {
-    let mut settings = (*world.state.active.settings).clone();
+/// Blocks a tool in the settings.
+fn block_tool(simulation: &mut SessionSimulation, chance: &mut SeededRng) {
+    let mut settings = (*simulation.state.active.settings).clone();
     let tools = ["high", "high_again", "high_beside", "critical"];
-    let tool = ToolName::parse(tools[chance.below(tools.len())]).expect("it is short");
+    let tool = ToolName::parse(tools[chance.below(tools.len())]).expect("the name is valid");
     settings.blocked_tools.insert(tool);
-    world
+    simulation
         .apply_input(Input::ChangeSettings { patch: settings.into(), title: None, by: user("ann") })
         .expect("the session is open");
 }
 
 fn answer_randomly(
-    world: &mut SessionSimulation,
+    simulation: &mut SessionSimulation,
     approval_id: ApprovalId,
     steps: &[PlanStep],
-    told: &mut AcknowledgedAnswers,
+    acknowledged: &mut AcknowledgedAnswers,
     chance: &mut SeededRng,
 ) {
     let by = user(USERS[chance.below(USERS.len())]);
@@ -214,7 +216,7 @@ fn answer_randomly(
         let chosen = steps.iter().cycle().skip(first).take(count.min(steps.len()));
         ApprovalAnswer::Steps(chosen.map(|step| random_step_answer(step, chance)).collect())
     };
-    let undecided = |call_id: &CallId| !told.contains_key(call_id);
+    let is_undecided = |call_id: &CallId| !acknowledged.contains_key(call_id);
     let approves: Vec<_> = match &answer {
         ApprovalAnswer::Overall { approved, .. } => {
             steps.iter().map(|step| (step.call_id, *approved)).collect()
@@ -233,14 +235,16 @@ fn answer_randomly(
         role,
         surface,
     };
-    let Ok(decision) = world.apply_input(input) else { return };
-    // Where the process died before the commit nobody was told anything.
-    if !world.is_decision_lost()
+    let Ok(decision) = simulation.apply_input(input) else { return };
+    // A decision that was lost in a crash was not acknowledged.
+    if !simulation.is_decision_lost()
         && matches!(decision.reply, Reply::Answered { repeated: false, .. })
     {
-        let fresh = approves.into_iter().filter(|(call_id, _)| undecided(call_id));
-        let fresh: Vec<_> = fresh.collect();
-        told.extend(fresh.into_iter().map(|(call_id, yes)| (call_id, (yes, by.clone(), surface))));
+        let new = approves.into_iter().filter(|(call_id, _)| is_undecided(call_id));
+        let new: Vec<_> = new.collect();
+        acknowledged.extend(
+            new.into_iter().map(|(call_id, approved)| (call_id, (approved, by.clone(), surface))),
+        );
     }
 }
 
@@ -255,41 +259,44 @@ fn random_step_answer(step: &PlanStep, chance: &mut SeededRng) -> PlanStepAnswer
     PlanStepAnswer { call_id: step.call_id, approved, reason: None, arguments }
 }
 
-/// The one outcome of the step, as the log tells it; panics where it tells of none, or of two.
+/// Returns the outcome of `step` according to the log. Panics if it has none, or more than one.
 fn step_outcome(
-    world: &SessionSimulation,
+    simulation: &SessionSimulation,
     plan_id: ApprovalId,
     step: &PlanStep,
-    told: Option<&(bool, UserId, Surface)>,
+    acknowledged: Option<&(bool, UserId, Surface)>,
 ) -> StepOutcome {
     let StepLog { decisions, allowed, ends, is_expired } =
-        StepLog::from_log(world, plan_id, step.call_id);
+        StepLog::from_log(simulation, plan_id, step.call_id);
     let [end] = &ends[..] else { panic!("{} ends: {ends:?}", ends.len()) };
     assert!(decisions.len() <= 1, "G8: decided {} times: {decisions:?}", decisions.len());
     assert!(allowed.len() <= 1, "G8: allowed {} times", allowed.len());
-    let said = decisions.first();
-    let said_so = said.map(|said| (said.approved, said.by.clone(), said.surface));
-    assert_eq!(said_so.as_ref(), told, "G11: the log says otherwise than people were told");
-    match (said, allowed.first(), end) {
-        (Some(said), Some(digest), _) => {
-            assert!(said.approved, "G8: allowed what a person rejected");
-            assert_eq!(said.digest, *digest, "G8: allowed with other arguments than approved");
-            let approved = said.edited.as_ref().unwrap_or(&step.arguments);
+    let decision = decisions.first();
+    let logged =
+        decision.map(|decision| (decision.approved, decision.by.clone(), decision.surface));
+    assert_eq!(logged.as_ref(), acknowledged, "G11: log and acknowledged decisions differ");
+    match (decision, allowed.first(), end) {
+        (Some(decision), Some(digest), _) => {
+            assert!(decision.approved, "G8: allowed a rejected step");
+            assert_eq!(decision.digest, *digest, "G8: allowed with other arguments than approved");
+            let approved = decision.edited.as_ref().unwrap_or(&step.arguments);
             assert_eq!(Digest::hash_json(approved), *digest);
-            let is_edited = said.edited.is_some();
+            let is_edited = decision.edited.is_some();
             if is_edited { StepOutcome::AllowedAsEdited } else { StepOutcome::Allowed }
         }
-        (Some(said), None, CallEnd::Failed(CallFailureReason::Rejected)) if !said.approved => {
+        (Some(decision), None, CallEnd::Failed(CallFailureReason::Rejected))
+            if !decision.approved =>
+        {
             StepOutcome::Rejected
         }
-        (Some(said), None, CallEnd::Denied) if said.approved => StepOutcome::Denied,
+        (Some(decision), None, CallEnd::Denied) if decision.approved => StepOutcome::Denied,
         (None, None, CallEnd::Failed(CallFailureReason::Expired)) if is_expired => {
             StepOutcome::Expired
         }
         (None, None, CallEnd::Failed(CallFailureReason::Cancelled)) if !is_expired => {
             StepOutcome::Cancelled
         }
-        other => panic!("no outcome, or two: {other:?}, expired: {is_expired}"),
+        other => panic!("no outcome, or more than one: {other:?}, expired: {is_expired}"),
     }
 }
 
@@ -300,27 +307,28 @@ enum CallEnd {
     Denied,
 }
 
-/// What the log tells of one step.
+/// The log entries of one plan step.
 struct StepLog {
     decisions: Vec<PlanStepDecision>,
-    /// The digests it was allowed with by the plan.
+    /// Digests of the arguments with which the plan's approval allowed the call.
     allowed: Vec<Digest>,
     ends: Vec<CallEnd>,
     is_expired: bool,
 }
 
 impl StepLog {
-    fn from_log(world: &SessionSimulation, plan_id: ApprovalId, of: CallId) -> Self {
+    fn from_log(simulation: &SessionSimulation, plan_id: ApprovalId, step_call_id: CallId) -> Self {
         use SessionEvent as E;
         let (mut decisions, mut allowed, mut ends) = (Vec::new(), Vec::new(), Vec::new());
         let mut is_expired = false;
-        for record in &world.log {
+        for record in &simulation.log {
             if let E::ApprovalDecided { approval_id, steps, .. } = &record.event {
                 assert!(steps.is_empty() || *approval_id == plan_id);
-                decisions.extend(steps.iter().filter(|step| step.call_id == of).cloned());
+                let matching = steps.iter().filter(|step| step.call_id == step_call_id);
+                decisions.extend(matching.cloned());
             }
             if let E::ToolCallAllowed { call_id, digest, by, .. } = &record.event
-                && *call_id == of
+                && *call_id == step_call_id
             {
                 let CallAuthorization::Approval { approval_id, .. } = by else { panic!("{by:?}") };
                 if *approval_id == plan_id {
@@ -331,17 +339,17 @@ impl StepLog {
                 is_expired |= *approval_id == plan_id;
             }
             if let E::ToolCallCompleted { call_id, .. } = &record.event
-                && *call_id == of
+                && *call_id == step_call_id
             {
                 ends.push(CallEnd::Completed);
             }
             if let E::ToolCallFailed { call_id, reason, .. } = &record.event
-                && *call_id == of
+                && *call_id == step_call_id
             {
                 ends.push(CallEnd::Failed(*reason));
             }
             if let E::AuthorizationDenied { call_id, .. } = &record.event
-                && *call_id == of
+                && *call_id == step_call_id
             {
                 ends.push(CallEnd::Denied);
             }

@@ -1,4 +1,4 @@
-//! Reads the log as it is written and holds it to the promises that can be seen in it.
+//! Checks the invariants that are visible in the log, as each event is appended.
 
 use greenroom_core::{
     approval::{ApprovalSubject, Resolution},
@@ -11,32 +11,32 @@ use greenroom_core::{
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// What the log says so far.
+/// State derived from the log so far.
 #[derive(Default)]
 pub(crate) struct InvariantChecker {
     head: Seq,
-    /// Attempts of which the world knows that they did not run.
+    /// Attempts that the simulation knows not to have run.
     pub(crate) not_run_attempts: BTreeSet<AttemptId>,
-    /// Attempts of which the tool said how they ended, or that never reached it.
+    /// Attempts with a reported outcome, including those that were never sent.
     pub(crate) reported_attempts: BTreeSet<AttemptId>,
-    /// What tools asked and nobody told them yet.
+    /// Elicitations that were requested and not answered yet.
     pub(crate) open_elicitations: BTreeSet<(AttemptId, u32)>,
     pub(crate) calls: BTreeMap<CallId, CallTrack>,
     approvals: BTreeMap<ApprovalId, ApprovalTrack>,
     queued_runs: VecDeque<RunId>,
-    /// Messages for the run that is going, with the runs they get if it ends before.
+    /// Steering messages of the active run, with the runs that they get if it ends before delivery.
     steering: VecDeque<(MessageId, RunId)>,
-    /// Whether a run was cancelled just now, and a message may take its place.
+    /// True right after a run was cancelled, when an interrupting message may take its place.
     is_interrupted: bool,
     run: Option<RunTrack>,
     ended: BTreeSet<RunId>,
     open_message: Option<MessageId>,
     dispatched: BTreeSet<AttemptId>,
-    /// The newest model attempt.
+    /// The latest model attempt.
     step_attempt: Option<AttemptId>,
     max_steps: u32,
     grants: BTreeMap<GrantId, String>,
-    /// The steps of the run's approved plan that no call ran on yet.
+    /// Steps of the run's approved plan that no call has used yet.
     uncovered_plan_steps: BTreeMap<u32, ApprovedPreflightStep>,
 }
 
@@ -47,9 +47,9 @@ pub(crate) struct CallTrack {
     pub(crate) digest: Digest,
     repeatable: bool,
     approval_id: Option<ApprovalId>,
-    /// The question about its unknown outcome.
+    /// The approval about the call's unknown outcome.
     unknown_outcome_approval: Option<ApprovalId>,
-    /// How often a person let it run once more.
+    /// Number of `retry` answers to that approval.
     retry_answers: usize,
     reserved: bool,
     allowed: Option<Digest>,
@@ -106,8 +106,8 @@ impl InvariantChecker {
         }
     }
 
-    /// S4: runs begin in the order their messages were taken. S6: each has exactly one end, which
-    /// comes after the ends of all its calls and questions.
+    /// S4: runs start in the order in which their messages were accepted. S6: each run has exactly one
+    /// end, after the ends of all its calls and approvals.
     fn check_runs(&mut self, record: &EventRecord) {
         use SessionEvent as E;
         if let E::MessageQueued { message_id, steers, .. } = &record.event {
@@ -115,8 +115,8 @@ impl InvariantChecker {
             match steers {
                 None => self.queued_runs.push_back(run_id),
                 Some(steering) => {
-                    let going = self.run.as_ref().map(|run| run.run_id);
-                    assert_eq!(going, Some(run_id), "S4: it steers another run");
+                    let active = self.run.as_ref().map(|run| run.run_id);
+                    assert_eq!(active, Some(run_id), "S4: the message steers another run");
                     self.steering.push_back((message_id.clone(), steering.own_run_id));
                 }
             }
@@ -125,15 +125,15 @@ impl InvariantChecker {
             && self.run.is_some()
         {
             let next = self.steering.pop_front().map(|(message_id, _)| message_id);
-            assert_eq!(next.as_ref(), Some(message_id), "S4: it steers out of turn");
+            assert_eq!(next.as_ref(), Some(message_id), "S4: steering messages out of order");
         }
         if let E::RunStarted { preflight, .. } = &record.event {
             let run_id = record.run_id.expect("a run has an id");
-            assert!(self.run.is_none(), "two runs are going");
-            assert!(!self.ended.contains(&run_id), "a run began after its end");
+            assert!(self.run.is_none(), "two runs are active");
+            assert!(!self.ended.contains(&run_id), "a run was started after its end");
             if self.queued_runs.contains(&run_id) || !self.is_interrupted {
                 let next = self.queued_runs.pop_front().unwrap_or(run_id);
-                assert_eq!(next, run_id, "a message overtook another");
+                assert_eq!(next, run_id, "messages were processed out of order");
             }
             self.run = Some(RunTrack { run_id, step: 0, is_preflight: *preflight });
             self.uncovered_plan_steps.clear();
@@ -141,26 +141,26 @@ impl InvariantChecker {
         if let E::StepStarted { attempt_id, .. } = &record.event {
             let run = self.run.as_mut().expect("a step has a run");
             if let E::StepStarted { planning: true, .. } = &record.event {
-                assert!(run.is_preflight && run.step == 0, "G14: a plan in the middle of a run");
-                assert_eq!(record.step, None, "G14: a plan is no step");
+                assert!(run.is_preflight && run.step == 0, "G14: planning in the middle of a run");
+                assert_eq!(record.step, None, "G14: planning is not a step");
                 self.step_attempt = Some(*attempt_id);
                 return;
             }
             if let E::StepStarted { compacting: Some(_), .. } = &record.event {
-                let of_run = (run.step > 0).then_some(run.step);
-                assert_eq!(record.step, of_run, "C4: a summary is no step");
-                assert_eq!(self.open_message, None, "C4: nobody hears of it");
+                let expected = (run.step > 0).then_some(run.step);
+                assert_eq!(record.step, expected, "C4: a summary is not a step");
+                assert_eq!(self.open_message, None, "C4: a summary opens no message");
                 self.step_attempt = Some(*attempt_id);
                 return;
             }
             let step = record.step.expect("a step has a number");
-            assert!(step == run.step || step == run.step + 1, "a step was left out");
+            assert!(step == run.step || step == run.step + 1, "a step was skipped");
             assert!(step <= self.max_steps, "S2: {step} steps of {}", self.max_steps);
             run.step = step;
             self.step_attempt = Some(*attempt_id);
         }
         if let E::StepModelFallback { from, to, .. } = &record.event {
-            assert_eq!((from.as_str(), to.as_str()), ("small", "spare"), "M4: not the next");
+            assert_eq!((from.as_str(), to.as_str()), ("small", "spare"), "M4: not the next model");
             self.step_attempt = None;
         }
         if let E::RunFailed { code: RunFailureCode::MaxIterations, error, .. } = &record.event {
@@ -173,58 +173,59 @@ impl InvariantChecker {
             if self.run.as_ref().is_some_and(|run| run.run_id == run_id) {
                 self.check_run_end(run_id);
             } else {
-                let position = self.queued_runs.iter().position(|waiting| *waiting == run_id);
-                self.queued_runs.remove(position.expect("what ended neither ran nor waited"));
+                let position = self.queued_runs.iter().position(|queued| *queued == run_id);
+                self.queued_runs.remove(position.expect("an ended run was active or queued"));
             }
         }
     }
 
     fn check_run_end(&mut self, run_id: RunId) {
         self.run = None;
-        // S4: what came too late for it is next.
+        // S4: steering messages that were not delivered start the next runs.
         for (_, own_run_id) in self.steering.drain(..).rev() {
             self.queued_runs.push_front(own_run_id);
         }
         assert_eq!(self.open_message, None, "a message outlived its run");
-        let mut of_run = self.calls.values().filter(|call| call.run_id == run_id);
-        assert!(of_run.all(|call| call.is_ended), "S6: a call outlived its run");
+        let mut calls = self.calls.values().filter(|call| call.run_id == run_id);
+        assert!(calls.all(|call| call.is_ended), "S6: a call has no end before its run's end");
         assert!(
-            self.approvals.values().all(|asked| asked.is_closed),
-            "a question outlived its run"
+            self.approvals.values().all(|approval| approval.is_closed),
+            "an approval is open after its run's end"
         );
     }
 
-    /// G14: what was approved is what was shown, with a person's changes.
+    /// G14: a plan takes effect only after its approval.
     fn check_preflight(&mut self, record: &EventRecord) {
         use SessionEvent as E;
         if let E::PreflightApproved { approval_id, steps, .. } = &record.event {
-            let asked = &self.approvals[approval_id];
+            let approval = &self.approvals[approval_id];
             assert!(
-                matches!(asked.resolution, Some(Resolution::Approve(_))),
-                "G14: nobody approved it"
+                matches!(approval.resolution, Some(Resolution::Approve(_))),
+                "G14: the plan was not approved"
             );
-            let lasting = steps.iter().filter(|step| !step.skipped);
-            self.uncovered_plan_steps = lasting.map(|step| (step.position, step.clone())).collect();
+            let approved = steps.iter().filter(|step| !step.skipped);
+            self.uncovered_plan_steps =
+                approved.map(|step| (step.position, step.clone())).collect();
         }
         if let E::PreflightSkipped { .. } = &record.event {
             let run = self.run.as_ref().expect("a plan has a run");
-            assert!(run.is_preflight && run.step == 0, "G14: nobody wanted a plan");
+            assert!(run.is_preflight && run.step == 0, "G14: no plan was requested");
         }
     }
 
-    /// G14: a call runs on a step of the plan with the step's tool and arguments, once.
+    /// G14: a call uses a step of the plan once, with the step's tool and arguments.
     fn check_plan_coverage(&mut self, call_id: CallId, position: u32, digest: Digest) {
         let step = self
             .uncovered_plan_steps
             .remove(&position)
-            .expect("G14: a step ran twice, or never was");
+            .expect("G14: the step is unknown or was used before");
         let call = self.open_call(call_id);
         assert_eq!(step.tool_name.as_ref(), Some(&call.tool), "G14: another tool");
         match step.digest {
             Some(approved) => assert_eq!(approved, digest, "G14: other arguments"),
-            None => assert!(call.risk <= Risk::WriteLowRisk, "G14: too risky to be left open"),
+            None => assert!(call.risk <= Risk::WriteLowRisk, "G14: the risk requires arguments"),
         }
-        assert!(call.risk <= step.risk, "G14: riskier than what was approved");
+        assert!(call.risk <= step.risk, "G14: the risk exceeds the approved risk");
     }
 
     fn check_calls(&mut self, record: &EventRecord) {
@@ -247,23 +248,23 @@ impl InvariantChecker {
                 attempts: Vec::new(),
                 is_ended: false,
             };
-            assert!(self.calls.insert(*call_id, track).is_none(), "a call began twice");
+            assert!(self.calls.insert(*call_id, track).is_none(), "a call was started twice");
         }
         if let E::GrantAdded { grant } = &record.event {
             self.grants.insert(grant.grant_id, grant.tool.clone());
         }
         if let E::GrantRevoked { grant_id, .. } = &record.event {
-            assert!(self.grants.remove(grant_id).is_some(), "G9: revoked what was not granted");
+            assert!(self.grants.remove(grant_id).is_some(), "G9: an unknown grant was revoked");
         }
         if let E::ToolCallAllowed { call_id, digest, by, edit } = &record.event {
-            let asked = match by {
+            let required_approval = match by {
                 CallAuthorization::Policy { .. } => None,
                 CallAuthorization::Preflight { step, .. } => {
                     self.check_plan_coverage(*call_id, *step, *digest);
                     None
                 }
                 CallAuthorization::Grant { grant_id } => {
-                    assert!(self.grants.contains_key(grant_id), "G9: no such grant");
+                    assert!(self.grants.contains_key(grant_id), "G9: the grant does not exist");
                     None
                 }
                 CallAuthorization::Approval { approval_id, .. }
@@ -272,64 +273,64 @@ impl InvariantChecker {
                     return self.check_retry_answer(*call_id, *approval_id, *digest);
                 }
                 CallAuthorization::Approval { approval_id, .. } => {
-                    let said = self.approvals[approval_id].decided.get(call_id);
-                    assert_eq!(said, Some(&true), "G8: allowed without a person's word");
+                    let approved = self.approvals[approval_id].decided.get(call_id);
+                    assert_eq!(approved, Some(&true), "G8: allowed without approval");
                     Some(*approval_id)
                 }
             };
             let call = self.open_call(*call_id);
-            // One that waited, or backs off, may run on a standing word that came meanwhile.
+            // A call that waits or backs off may be allowed by a later grant or policy.
             if call.allowed.is_some() {
-                assert_eq!(asked, None, "allowed twice");
+                assert_eq!(required_approval, None, "allowed twice");
                 call.approval_id = None;
             }
-            assert_eq!(call.approval_id, asked, "G3: somebody else was to allow it");
+            assert_eq!(call.approval_id, required_approval, "G3: allowed by another approval");
             let expected = match edit {
                 Some(edit) => Digest::hash_json(&edit.arguments),
                 None => call.digest,
             };
             assert_eq!(expected, *digest, "G8: other arguments were allowed");
-            assert!(edit.is_none() || asked.is_some(), "G8: only people edit");
+            assert!(edit.is_none() || required_approval.is_some(), "G8: edited without approval");
             (call.allowed, call.digest) = (Some(*digest), *digest);
         }
         if let E::ToolCallAttemptStarted { call_id, attempt_id, attempt, .. } = &record.event {
             let did_not_run = self.not_run_attempts.clone();
             let call = self.open_call(*call_id);
-            assert!(call.allowed.is_some(), "an attempt without an allowance");
-            // R1, D3: never a silent second execution.
+            assert!(call.allowed.is_some(), "an attempt of a call that was not allowed");
+            // R1, D3: a call that is not repeatable never runs a second time without a decision.
             let may_have_run = |attempt: &&AttemptId| !did_not_run.contains(attempt);
             let runs = call.attempts.iter().filter(may_have_run).count();
             let may_repeat = call.repeatable || runs <= call.retry_answers;
-            assert!(may_repeat, "R1: an attempt was repeated that may have run");
+            assert!(may_repeat, "R1: an attempt that may have run was repeated");
             call.attempts.push(*attempt_id);
             assert_eq!(usize::try_from(*attempt).ok(), Some(call.attempts.len()));
         }
         self.check_call_ends(record);
     }
 
-    /// D3: a person lets a call of unknown outcome run once more, with what was passed before.
+    /// D3: a `retry` answer lets a call of unknown outcome run once more, with the same arguments.
     fn check_retry_answer(&mut self, call_id: CallId, approval_id: ApprovalId, digest: Digest) {
         let call = self.open_call(call_id);
         assert_eq!(
             call.unknown_outcome_approval,
             Some(approval_id),
-            "D3: another question was answered"
+            "D3: another approval was answered"
         );
         assert_eq!(call.allowed, Some(digest), "D3: repeated with other arguments");
         call.retry_answers += 1;
     }
 
-    /// G6: what is set aside is set aside once, and for an allowed call.
+    /// G6: the cost of a call is reserved once, and only if the call is allowed.
     fn check_budgets(&mut self, record: &EventRecord) {
         if let SessionEvent::BudgetReserved { call_id, cost, .. } = &record.event {
             let call = self.open_call(*call_id);
-            assert!(call.allowed.is_some(), "G6: reserved for what may not run");
+            assert!(call.allowed.is_some(), "G6: reserved for a call that is not allowed");
             assert!(!std::mem::replace(&mut call.reserved, true), "G6: reserved twice");
             assert!(cost.amount > 0.0, "G6: {cost}");
         }
     }
 
-    /// S3: exactly one end for each call.
+    /// S3: each call has exactly one end.
     fn check_call_ends(&mut self, record: &EventRecord) {
         use SessionEvent as E;
         if let E::ToolCallFailed { call_id, reason, maybe_ran, .. } = &record.event {
@@ -337,12 +338,13 @@ impl InvariantChecker {
             self.check_open_attempts(*call_id, *maybe_ran);
         }
         if let E::ToolCallCompleted { call_id, .. } = &record.event {
-            assert!(!self.open_call(*call_id).attempts.is_empty(), "a result of no attempt");
+            assert!(!self.open_call(*call_id).attempts.is_empty(), "a result without an attempt");
         }
         if let E::AuthorizationDenied { call_id, .. } = &record.event {
-            let answered = self.reported_attempts.clone();
+            let reported = self.reported_attempts.clone();
             let mut attempts = self.open_call(*call_id).attempts.iter();
-            assert!(attempts.all(|it| answered.contains(it)), "D3: denied after it may have run");
+            let all_reported = attempts.all(|attempt| reported.contains(attempt));
+            assert!(all_reported, "D3: denied after it may have run");
         }
         if let E::ToolCallCompleted { call_id, .. }
         | E::ToolCallFailed { call_id, .. }
@@ -352,33 +354,33 @@ impl InvariantChecker {
         }
     }
 
-    /// D3: a call is not said to have failed while an attempt of it is open, unless a person knows.
+    /// D3: a call with an open attempt is not recorded as not run, unless a human answered so.
     fn check_open_attempts(&mut self, call_id: CallId, maybe_ran: bool) {
-        let answered = self.reported_attempts.clone();
+        let reported = self.reported_attempts.clone();
         let call = self.open_call(call_id);
-        let is_open = call.attempts.iter().any(|attempt| !answered.contains(attempt));
-        assert!(!maybe_ran || !call.attempts.is_empty(), "D3: nothing was begun");
-        let doubted = call.unknown_outcome_approval;
-        let word = doubted.and_then(|asked| self.approvals[&asked].resolution.clone());
-        let is_known = word == Some(Resolution::Failed);
-        assert!(maybe_ran || !is_open || is_known, "D3: told as not having happened");
+        let is_open = call.attempts.iter().any(|attempt| !reported.contains(attempt));
+        assert!(!maybe_ran || !call.attempts.is_empty(), "D3: no attempt was started");
+        let approval_id = call.unknown_outcome_approval;
+        let resolution = approval_id.and_then(|id| self.approvals[&id].resolution.clone());
+        let is_known = resolution == Some(Resolution::Failed);
+        assert!(maybe_ran || !is_open || is_known, "D3: recorded as not run");
     }
 
-    /// G10: an expiry is never told as a person's refusal, nor the other way round.
+    /// G10: an expiry is never recorded as a rejection, nor a rejection as an expiry.
     fn check_reason(&mut self, call_id: CallId, reason: CallFailureReason) {
-        let asked = self.open_call(call_id).approval_id;
-        let asked = asked.map(|approval_id| &self.approvals[&approval_id]);
-        let said = asked.and_then(|asked| asked.decided.get(&call_id)).copied();
-        let is_expired = asked.is_some_and(|asked| asked.is_expired);
+        let approval_id = self.open_call(call_id).approval_id;
+        let approval = approval_id.map(|approval_id| &self.approvals[&approval_id]);
+        let decision = approval.and_then(|approval| approval.decided.get(&call_id)).copied();
+        let is_expired = approval.is_some_and(|approval| approval.is_expired);
         assert_eq!(
             reason == CallFailureReason::Rejected,
-            said == Some(false),
-            "{reason:?} {said:?}"
+            decision == Some(false),
+            "{reason:?} {decision:?}"
         );
         assert_eq!(
             reason == CallFailureReason::Expired,
-            is_expired && said.is_none(),
-            "{reason:?} {said:?}"
+            is_expired && decision.is_none(),
+            "{reason:?} {decision:?}"
         );
     }
 
@@ -387,58 +389,58 @@ impl InvariantChecker {
         if let E::ApprovalRequested { approval } = &record.event {
             let steps: BTreeSet<_> = approval.steps().iter().map(|step| step.call_id).collect();
             assert_eq!(steps.len(), approval.steps().len());
-            if let ApprovalSubject::UnknownOutcome(asked) = &approval.subject {
-                let call = self.open_call(asked.call_id);
-                assert_eq!(call.allowed, Some(asked.digest), "D3: not what was passed");
-                assert!(!call.repeatable && !call.attempts.is_empty(), "D3: nothing is unknown");
+            if let ApprovalSubject::UnknownOutcome(unknown) = &approval.subject {
+                let call = self.open_call(unknown.call_id);
+                assert_eq!(call.allowed, Some(unknown.digest), "D3: other arguments than allowed");
+                assert!(!call.repeatable && !call.attempts.is_empty(), "D3: the outcome is known");
                 call.unknown_outcome_approval = Some(approval.approval_id);
             }
-            if let ApprovalSubject::Elicitation(asked) = &approval.subject {
-                assert!(
-                    self.open_elicitations.contains(&(asked.attempt_id, asked.elicitation_number)),
-                    "T1: nobody asked"
-                );
-                let call = self.open_call(asked.call_id);
-                assert_eq!(call.attempts.last(), Some(&asked.attempt_id), "T1: it is over");
+            if let ApprovalSubject::Elicitation(elicitation) = &approval.subject {
+                let (attempt_id, number) = (elicitation.attempt_id, elicitation.elicitation_number);
+                let is_open = self.open_elicitations.contains(&(attempt_id, number));
+                assert!(is_open, "T1: no tool requested the elicitation");
+                let call = self.open_call(elicitation.call_id);
+                assert_eq!(call.attempts.last(), Some(&attempt_id), "T1: the attempt has ended");
             }
             for step in approval.steps() {
                 let call = self.open_call(step.call_id);
                 assert_eq!(call.digest, step.digest, "G8: shown with other arguments");
-                // What was let run before may be asked for anew, and then that word counts.
-                let asked = call.approval_id.replace(approval.approval_id);
-                assert!(asked.is_none() || call.allowed.is_some(), "asked twice");
+                // An allowed call may need approval again; then the new decision applies.
+                let previous = call.approval_id.replace(approval.approval_id);
+                assert!(previous.is_none() || call.allowed.is_some(), "approval requested twice");
                 call.allowed = None;
             }
             let track = ApprovalTrack { steps, ..ApprovalTrack::default() };
             assert!(self.approvals.insert(approval.approval_id, track).is_none());
         }
-        if let E::ApprovalDecided { approval_id, steps, answer: word, closed } = &record.event {
-            let asked = self.open_approval(*approval_id);
-            asked.resolution = word.as_ref().map(|word| word.resolution.clone());
-            assert_eq!(asked.steps.is_empty(), word.is_some(), "G11: a word of another kind");
+        if let E::ApprovalDecided { approval_id, steps, answer, closed } = &record.event {
+            let approval = self.open_approval(*approval_id);
+            approval.resolution = answer.as_ref().map(|answer| answer.resolution.clone());
+            let is_plan = !approval.steps.is_empty();
+            assert_eq!(!is_plan, answer.is_some(), "G11: an answer of another kind");
             for step in steps {
-                assert!(asked.steps.contains(&step.call_id), "a step of another plan");
-                let first = asked.decided.insert(step.call_id, step.approved);
-                assert_eq!(first, None, "G8: the first word did not stand");
+                assert!(approval.steps.contains(&step.call_id), "a step of another plan");
+                let first = approval.decided.insert(step.call_id, step.approved);
+                assert_eq!(first, None, "G8: a second decision on a step");
             }
-            assert_eq!(*closed, asked.decided.len() == asked.steps.len());
-            asked.is_closed = *closed;
+            assert_eq!(*closed, approval.decided.len() == approval.steps.len());
+            approval.is_closed = *closed;
         }
         if let E::ApprovalExpired { approval_id } = &record.event {
-            let asked = self.open_approval(*approval_id);
-            (asked.is_closed, asked.is_expired) = (true, true);
+            let approval = self.open_approval(*approval_id);
+            (approval.is_closed, approval.is_expired) = (true, true);
         }
         if let E::ApprovalCancelled { approval_id } = &record.event {
             self.open_approval(*approval_id).is_closed = true;
         }
     }
 
-    /// D1: an attempt's start is committed before it is dispatched, and what is dispatched is
-    /// what was allowed.
+    /// D1: the start of an attempt is committed before the attempt is dispatched, with the arguments
+    /// that were allowed.
     pub(crate) fn check_effect(&mut self, effect: &Effect) {
         match effect {
             Effect::StartModel { attempt_id, message_id, .. } => {
-                assert_eq!(Some(*attempt_id), self.step_attempt, "not the newest attempt");
+                assert_eq!(Some(*attempt_id), self.step_attempt, "not the latest attempt");
                 assert_eq!(self.open_message, *message_id);
                 assert!(self.dispatched.insert(*attempt_id), "dispatched twice");
             }
@@ -446,40 +448,40 @@ impl InvariantChecker {
                 let digest = Digest::hash_json(&arguments.to_value());
                 let call = self.open_call(*call_id);
                 assert_eq!(call.allowed, Some(digest), "G8: other arguments than allowed");
-                let is_dear = crate::rules::COSTLY_TOOLS.contains(&tool.as_str());
-                assert!(call.reserved || !is_dear, "G6: it began without what it costs");
+                let has_cost = crate::rules::COSTLY_TOOLS.contains(&tool.as_str());
+                assert!(call.reserved || !has_cost, "G6: dispatched without a reservation");
                 assert_eq!(call.attempts.last(), Some(attempt_id), "not recorded as started");
                 assert!(self.dispatched.insert(*attempt_id), "dispatched twice");
             }
             Effect::AcquireExclusiveLock { call_id, .. } => {
                 let call = self.open_call(*call_id);
-                assert!(call.allowed.is_some(), "T8: asked for the turn of what may not run");
+                assert!(call.allowed.is_some(), "T8: lock requested for a call not allowed");
             }
-            // T1: what is answered was asked, by an attempt that runs.
-            Effect::AnswerElicitation { attempt_id, elicitation_number: ask, .. } => {
-                assert!(self.dispatched.contains(attempt_id), "answered who never began");
-                let asked = self.open_elicitations.remove(&(*attempt_id, *ask));
-                assert!(asked, "T1: answered twice, or what nobody asked");
+            // T1: an answer belongs to an open elicitation of a dispatched attempt.
+            Effect::AnswerElicitation { attempt_id, elicitation_number, .. } => {
+                assert!(self.dispatched.contains(attempt_id), "answer to an undispatched attempt");
+                let was_open = self.open_elicitations.remove(&(*attempt_id, *elicitation_number));
+                assert!(was_open, "T1: answered twice, or not requested");
             }
             Effect::StartChild { attempt_id, .. } => {
                 assert!(self.dispatched.insert(*attempt_id), "dispatched twice");
             }
             Effect::NarrowChild { .. } | Effect::CloseChild { .. } => {}
             Effect::StopModel { attempt_id } | Effect::StopTool { attempt_id, .. } => {
-                assert!(self.dispatched.contains(attempt_id), "stopped what never began");
+                assert!(self.dispatched.contains(attempt_id), "stopped before it was dispatched");
             }
         }
     }
 
     fn open_call(&mut self, call_id: CallId) -> &mut CallTrack {
-        let call = self.calls.get_mut(&call_id).expect("an event of a call nobody proposed");
-        assert!(!call.is_ended, "S3: an event of a call that has its result");
+        let call = self.calls.get_mut(&call_id).expect("an event of a call that was not proposed");
+        assert!(!call.is_ended, "S3: an event of a call that has a result");
         call
     }
 
     fn open_approval(&mut self, approval_id: ApprovalId) -> &mut ApprovalTrack {
-        let asked = self.approvals.get_mut(&approval_id).expect("nobody asked");
-        assert!(!asked.is_closed, "G11: a closed question changed");
-        asked
+        let approval = self.approvals.get_mut(&approval_id).expect("the approval was requested");
+        assert!(!approval.is_closed, "G11: an event of a closed approval");
+        approval
     }
 }

@@ -1,7 +1,8 @@
-//! Many lives, side by side, for a given number of steps.
+//! Random simulations, in parallel, for a given number of steps.
 //!
-//! `GREENROOM_SIM_STEPS` says how many, `GREENROOM_SIM_SEED` where to begin. A life that breaks a
-//! promise prints its seed; with that seed it is the first one, and breaks again in the same way.
+//! `GREENROOM_SIM_STEPS` sets the number of steps, `GREENROOM_SIM_SEED` the first seed. A simulation
+//! that violates an invariant prints its seed; run with that seed, it is the first one and fails again
+//! in the same way.
 
 use crate::{rng::SeededRng, session_simulation::SessionSimulation};
 use std::{
@@ -13,53 +14,56 @@ use std::{
 const STEPS_DEFAULT: u64 = 1_000_000;
 const STEPS_PER_SESSION: u64 = 500;
 const SEED_DEFAULT: u64 = 1;
-/// Steps of a session that goes on from the middle of another.
+/// Number of steps of a fork of another session.
 const STEPS_PER_FORK: u64 = 60;
 
 #[test]
 fn invariants_hold_in_a_long_run() {
     let steps = env_or("GREENROOM_SIM_STEPS", STEPS_DEFAULT);
     let first = env_or("GREENROOM_SIM_SEED", SEED_DEFAULT);
-    let lives = usize::try_from(steps.div_ceil(STEPS_PER_SESSION)).expect("there is time for them");
+    let sessions = usize::try_from(steps.div_ceil(STEPS_PER_SESSION)).expect("it fits into usize");
     let seeds = std::iter::successors(Some(first), |seed| Some(SeededRng::new(*seed).next()));
-    let seeds: Vec<_> = seeds.take(lives).collect();
-    let (next, alone) = (AtomicUsize::new(0), AtomicU64::new(0));
-    let lead = || {
+    let seeds: Vec<_> = seeds.take(sessions).collect();
+    let (next, exclusive_starts) = (AtomicUsize::new(0), AtomicU64::new(0));
+    let worker = || {
         while let Some(seed) = seeds.get(next.fetch_add(1, Relaxed)) {
-            alone.fetch_add(simulate_session(*seed), Relaxed);
+            exclusive_starts.fetch_add(simulate_session(*seed), Relaxed);
         }
     };
     thread::scope(|scope| {
         let threads = thread::available_parallelism().map_or(1, usize::from);
-        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(lead)).collect();
-        for ended in threads.into_iter().map(thread::ScopedJoinHandle::join) {
-            ended.unwrap_or_else(|panic| resume_unwind(panic));
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
+        for result in threads.into_iter().map(thread::ScopedJoinHandle::join) {
+            result.unwrap_or_else(|panic| resume_unwind(panic));
         }
     });
-    // T8 would hold in a world in which no turn ever comes.
-    assert!(alone.into_inner() > 0 || steps < STEPS_DEFAULT, "no exclusive call ever began");
+    // T8 would hold trivially if no exclusive lock were ever granted.
+    assert!(
+        exclusive_starts.into_inner() > 0 || steps < STEPS_DEFAULT,
+        "no exclusive call was started"
+    );
 }
 
-/// One life; how many exclusive calls began in it.
+/// Simulates one session. Returns the number of exclusive calls that were started.
 fn simulate_session(seed: u64) -> u64 {
-    let shown = PrintSeedOnPanic { seed };
+    let seed_guard = PrintSeedOnPanic { seed };
     let chance = &mut SeededRng::new(seed);
-    let mut world = SessionSimulation::new(seed);
-    world.create(chance);
+    let mut simulation = SessionSimulation::new(seed);
+    simulation.create(chance);
     for _ in 0..STEPS_PER_SESSION {
-        world.step(chance.next());
+        simulation.step(chance.next());
     }
-    let alone = world.locks.exclusive_starts();
+    let exclusive_starts = simulation.locks.exclusive_starts();
     if chance.one_in(4) {
-        let mut fork = world.fork(chance);
+        let mut fork = simulation.fork(chance);
         for _ in 0..STEPS_PER_FORK {
             fork.step(chance.next());
         }
         fork.finish(chance.next());
     }
-    world.finish(chance.next());
-    drop(shown);
-    u64::from(alone)
+    simulation.finish(chance.next());
+    drop(seed_guard);
+    u64::from(exclusive_starts)
 }
 
 fn env_or(name: &str, default: u64) -> u64 {

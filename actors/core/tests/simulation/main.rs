@@ -1,9 +1,9 @@
-//! The session machine in a random world: people, models, tools, time, crashes. Whatever they do
-//! in whatever order, [`watch`] and [`world`] hold the log and the state to their invariants.
+//! Simulation of a session: random users, models, tools, time and crashes. For every order of their
+//! actions, [`invariants`] and [`session_simulation`] check the log and the state.
 //!
-//! [`properties`] draws short lives and shrinks those that break one, [`long_run`] lives for as
-//! many steps as it is told, [`interleavings`] lets everybody decide on one plan at once, and
-//! [`histories`] keeps one rich life on file.
+//! [`properties`] runs short simulations and shrinks failing ones, [`long_run`] runs a configurable
+//! number of steps, [`interleavings`] lets several users decide on one plan concurrently, and
+//! [`histories`] replays recorded logs.
 
 mod elicitation_history;
 mod exclusive_locks;

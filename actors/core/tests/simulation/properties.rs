@@ -1,4 +1,4 @@
-//! Short random lives, shrunk when one breaks. `PROPTEST_CASES` raises their number.
+//! Short random simulations; failing ones are shrunk. `PROPTEST_CASES` sets their number.
 
 use crate::{rng::SeededRng, session_simulation::SessionSimulation};
 use proptest::{
@@ -7,12 +7,12 @@ use proptest::{
 };
 
 fn simulate(seed: u64, steps: &[u64]) {
-    let mut world = SessionSimulation::new(seed);
-    world.create(&mut SeededRng::new(seed));
+    let mut simulation = SessionSimulation::new(seed);
+    simulation.create(&mut SeededRng::new(seed));
     for entropy in steps {
-        world.step(*entropy);
+        simulation.step(*entropy);
     }
-    world.finish(seed);
+    simulation.finish(seed);
 }
 
 proptest! {

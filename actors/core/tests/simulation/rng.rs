@@ -1,4 +1,4 @@
-//! Chance that repeats: SplitMix64 from a seed.
+//! A reproducible random number generator: SplitMix64 with a seed.
 
 pub(crate) struct SeededRng(u64);
 
@@ -41,7 +41,7 @@ impl SeededRng {
     }
 }
 
-/// Texts that break what is careless about text.
+/// Texts that reveal careless text handling.
 pub(crate) const TRICKY_TEXTS: [&str; 10] = [
     "plain",
     "",

@@ -1,4 +1,4 @@
-//! Rules of every kind: agents, tables and tools.
+//! Random rules: agents, policy tables and tools.
 
 use crate::rng::SeededRng;
 use greenroom_core::{
@@ -20,16 +20,16 @@ use serde_json::json;
 use std::{sync::Arc, time::Duration};
 
 pub(crate) fn agent_name() -> AgentName {
-    AgentName::parse("trader").expect("it is short")
+    AgentName::parse("trader").expect("the name is valid")
 }
 
-/// Rules drawn by chance.
+/// Creates random rules.
 pub(crate) fn random_rules(chance: &mut SeededRng) -> Rules {
     let mut agent = AgentProfile::new(agent_name());
     agent.models = vec!["small".to_owned(), "spare".to_owned()];
     agent.max_steps = *chance.pick(&[1, 2, 3, 5]);
     agent.headless = chance.one_in(8);
-    agent.approval_deadlines = approvals(chance);
+    agent.approval_deadlines = approval_deadlines(chance);
     agent.budgets = budgets(chance);
     let preset = *chance.pick(&MatrixPreset::ALL);
     let retries_max = *chance.pick(&[0, 1, 3]);
@@ -37,19 +37,19 @@ pub(crate) fn random_rules(chance: &mut SeededRng) -> Rules {
     let mut rules = Rules::new(Arc::new(agent), Arc::new(preset.into()), tools);
     rules.context.compact_at = *chance.pick(&[None, Some(1), Some(70)]);
     rules.context.context_windows =
-        Arc::new(["small", "spare"].map(|it| (it.to_owned(), 1)).into());
+        Arc::new(["small", "spare"].map(|model| (model.to_owned(), 1)).into());
     rules.parallel_calls_max = *chance.pick(&[1, 2, 3, 8]);
     rules.queued_messages_max = *chance.pick(&[0, 1, 4]);
     rules.model_retry.retries_max = *chance.pick(&[0, 1, 3]);
     rules
 }
 
-/// The unit of what tools cost.
+/// Unit of the tools' costs.
 pub(crate) const UNIT: &str = "gold";
-/// The tools that cost something, whatever they are passed.
+/// Tools that have a cost for all arguments.
 pub(crate) const COSTLY_TOOLS: [&str; 3] = ["low", "high", "critical"];
 
-/// Budgets of every sort, often too small.
+/// Creates budgets of random scopes and measures, often with small limits.
 fn budgets(chance: &mut SeededRng) -> Vec<Budget> {
     let mut budgets = Vec::new();
     for scope in [BudgetScope::Run, BudgetScope::Session, BudgetScope::User] {
@@ -58,7 +58,7 @@ fn budgets(chance: &mut SeededRng) -> Vec<Budget> {
                 let limit = *chance.pick(&[1.0, 20.0, 1000.0]);
                 let period = match scope {
                     BudgetScope::Run | BudgetScope::Session => BudgetPeriod::Total,
-                    // A child's alone.
+                    // Only children have it.
                     BudgetScope::Parent => continue,
                     BudgetScope::User => {
                         *chance.pick(&[BudgetPeriod::Day, BudgetPeriod::Month, BudgetPeriod::Total])
@@ -71,15 +71,15 @@ fn budgets(chance: &mut SeededRng) -> Vec<Budget> {
     budgets
 }
 
-/// What a user may spend, if that is limited.
-pub(crate) fn limit(chance: &mut SeededRng) -> Option<BudgetLimit> {
+/// Creates a random spending limit of a user, or none.
+pub(crate) fn budget_limit(chance: &mut SeededRng) -> Option<BudgetLimit> {
     let amount = *chance.pick(&[1.0, 5.0, 100.0]);
     let limit = BudgetLimit { amount, unit: UNIT.to_owned(), period: BudgetPeriod::Total };
     chance.one_in(3).then_some(limit)
 }
 
-/// Deadlines of every sort.
-fn approvals(chance: &mut SeededRng) -> ApprovalDeadlines {
+/// Creates random deadline rules.
+fn approval_deadlines(chance: &mut SeededRng) -> ApprovalDeadlines {
     let deadline =
         *chance.pick(&[None, Some(Duration::from_secs(60)), Some(Duration::from_millis(1))]);
     let escalate = |within_ms| DeadlineAction::Escalate { to: Role::Approver, within_ms };
@@ -93,16 +93,16 @@ fn approvals(chance: &mut SeededRng) -> ApprovalDeadlines {
     ApprovalDeadlines::uniform(DeadlineRule { timeout: deadline, action: *chance.pick(&choices) })
 }
 
-/// The tools; `fewer` as after a server went away.
+/// Creates the tool registry. With `fewer`, it lacks the tools of a disconnected server.
 pub(crate) fn build_registry(retries_max: u32, fewer: bool) -> ToolRegistry {
     ToolRegistry::new(tools(retries_max, fewer))
 }
 
-/// All tools, and the one by which tasks are handed to other agents (S8).
+/// Creates the registry of all tools and the `delegate` tool (S8).
 pub(crate) fn build_registry_with_delegate(retries_max: u32) -> ToolRegistry {
     let server =
         ServerProfile { name: BUILT_IN_SERVER.to_owned(), trusted: true, unavailable_reason: None };
-    let name = ToolName::parse(delegation::DELEGATE_TOOL).expect("it is short");
+    let name = ToolName::parse(delegation::DELEGATE_TOOL).expect("the name is valid");
     let delegate = Catalog::default().resolve_tool(&server, &delegation::delegate_tool([]), name);
     ToolRegistry::new(tools(retries_max, false).into_iter().chain([delegate]))
 }
@@ -121,7 +121,7 @@ fn tools(retries_max: u32, fewer: bool) -> Vec<Tool> {
         ("alone_beside", Risk::WriteHighRisk, true, true),
         ("alone_read", Risk::ReadOnly, true, true),
     ];
-    // A tool that is gone has no key, and its attempts go nowhere; those that run alone stay.
+    // Exclusive tools are kept: a removed tool has no lock key and its attempts are not sent.
     let kept = |(index, (name, ..)): &(usize, (&str, Risk, bool, bool))| {
         !fewer || *index < 3 || name.starts_with("alone")
     };
@@ -132,7 +132,7 @@ fn tools(retries_max: u32, fewer: bool) -> Vec<Tool> {
             _ => json!({"type": "object"}),
         };
         Tool {
-            name: ToolName::parse(name).expect("it is short"),
+            name: ToolName::parse(name).expect("the name is valid"),
             server: "market".into(),
             remote_name: name.to_owned(),
             description: format!("does {name}"),
@@ -149,20 +149,20 @@ fn tools(retries_max: u32, fewer: bool) -> Vec<Tool> {
             denial_reason: None,
             constraints: Vec::new(),
             cost: COSTLY_TOOLS.contains(&name).then(|| CostRule {
-                amount: Expression::compile("has(args.n) ? args.n + 1 : 1").expect("it is valid"),
+                amount: Expression::compile("has(args.n) ? args.n + 1 : 1").expect("it compiles"),
                 unit: UNIT.to_owned(),
             }),
             cache_ttl: None,
             exclusive: name.starts_with("alone").then(|| {
                 let key = "has(args.text) && args.text == 'plain' ? 'wallet' : 'ledger'";
-                Expression::compile(key).expect("it is valid")
+                Expression::compile(key).expect("it compiles")
             }),
         }
     });
     tools.collect()
 }
 
-/// What models call: tools that are there, and things that are not.
+/// Tool names that models call, including names that do not exist.
 pub(crate) const CALLED_TOOLS: [&str; 13] = [
     "read",
     "read_guessed",
@@ -186,15 +186,15 @@ pub(crate) fn settings(chance: &mut SeededRng) -> Settings {
         ..Settings::default()
     };
     if chance.one_in(4) {
-        let blocked = ToolName::parse(CALLED_TOOLS[chance.below(8)]).expect("it is short");
+        let blocked = ToolName::parse(CALLED_TOOLS[chance.below(8)]).expect("the name is valid");
         settings.blocked_tools.insert(blocked);
     }
-    settings.budget_limit = limit(chance);
+    settings.budget_limit = budget_limit(chance);
     settings.preflight = chance.one_in(2);
     settings
 }
 
-/// A workflow that narrows what its run may do, now and then.
+/// Creates a workflow that randomly narrows the rights of its run.
 pub(crate) fn workflow(chance: &mut SeededRng) -> Arc<StartedWorkflow> {
     let levels = [None, Some(Autonomy::ReadOnly), Some(Autonomy::Assisted)];
     Arc::new(StartedWorkflow {
@@ -205,12 +205,12 @@ pub(crate) fn workflow(chance: &mut SeededRng) -> Arc<StartedWorkflow> {
     })
 }
 
-/// The span of a trace that a message is sent in, now and then.
+/// Creates the trace context of a message, or none.
 pub(crate) fn traceparent(chance: &mut SeededRng) -> Option<TraceContext> {
     chance.one_in(4).then_some(TraceContext { trace_id: 7, span_id: 7 })
 }
 
-/// A workflow with everything in it.
+/// Creates a workflow with every field set.
 pub(crate) fn full_workflow() -> StartedWorkflow {
     StartedWorkflow {
         name: "restock".to_owned(),

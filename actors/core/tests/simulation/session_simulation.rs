@@ -1,4 +1,4 @@
-//! The world around one session: who may act, what is under way, what is stored.
+//! Simulates one session with its clients, models, tools and store.
 
 use crate::{exclusive_locks::LockModel, invariants::InvariantChecker, rng::SeededRng, rules};
 use greenroom_core::{
@@ -17,40 +17,40 @@ use greenroom_core::{
 use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
 
-/// One session and its world.
+/// A session and its environment.
 pub(crate) struct SessionSimulation {
     pub(crate) state: SessionState,
-    /// What would come out of the store: every event through its stored form and back.
+    /// The state replayed from the log, with each event encoded and decoded.
     pub(crate) replayed_state: SessionState,
     pub(crate) log: Vec<EventRecord>,
     pub(crate) rules: Rules,
     pub(crate) now: Timestamp,
     pub(crate) invariants: InvariantChecker,
-    /// Model attempts that may still answer, those that were given up too.
+    /// Model attempts that may still report a result, including stopped ones.
     pub(crate) model_attempts: Vec<AttemptId>,
-    /// Tool attempts that may still answer, likewise.
+    /// Tool attempts that may still report a result, including stopped ones.
     pub(crate) tool_attempts: Vec<(CallId, AttemptId)>,
-    /// Messages that were taken, with their answers.
+    /// Accepted messages, with their replies.
     pub(crate) submitted: Vec<(MessageId, Reply)>,
     /// The store's approval rows.
     approval_rows: BTreeMap<ApprovalId, ApprovalRow>,
     session_row: Option<SessionRow>,
     decisions: u64,
     seed: u64,
-    /// What the user may spend, and what their other sessions have spent.
+    /// The user's spending limit. `spent_elsewhere` is the spending of the user's other sessions.
     pub(crate) budget_limit: Option<BudgetLimit>,
     pub(crate) spent_elsewhere: f64,
-    /// Where the process dies next.
+    /// The point of the next crash.
     crash_point: Option<CrashPoint>,
-    /// Whose turn it is.
+    /// The exclusive locks.
     pub(crate) locks: LockModel,
-    /// Questions that tools asked.
-    pub(crate) elicitations_asked: u32,
-    /// Calls of the session that this one was forked from.
+    /// Number of elicitations that tools have requested.
+    pub(crate) elicitations_requested: u32,
+    /// Calls of the session that this session was forked from.
     inherited_calls: BTreeSet<CallId>,
 }
 
-/// Where a process can die around one decision.
+/// A point around one decision at which the process can crash.
 #[derive(Clone, Copy, Debug)]
 enum CrashPoint {
     BeforeCommit,
@@ -59,7 +59,7 @@ enum CrashPoint {
 }
 
 pub(crate) fn user(name: &str) -> UserId {
-    UserId::parse(name).expect("it is short")
+    UserId::parse(name).expect("the id is valid")
 }
 
 impl SessionSimulation {
@@ -86,11 +86,11 @@ impl SessionSimulation {
             session_row: None,
             decisions: 0,
             seed,
-            budget_limit: rules::limit(&mut SeededRng::new(seed)),
+            budget_limit: rules::budget_limit(&mut SeededRng::new(seed)),
             spent_elsewhere: 0.0,
             crash_point: None,
             locks: LockModel::default(),
-            elicitations_asked: 0,
+            elicitations_requested: 0,
             inherited_calls: BTreeSet::new(),
         }
     }
@@ -100,18 +100,18 @@ impl SessionSimulation {
         let title = chance.one_in(2).then(|| chance.tricky_text());
         let settings = rules::settings(chance);
         self.apply_input(Input::CreateSession { owner, agent, title, settings })
-            .expect("it is new");
+            .expect("the session is new");
     }
 
-    /// S1: another session, which goes on from what was said here up to some event.
+    /// S1: creates a fork of this session at a random event.
     pub(crate) fn fork(&self, chance: &mut SeededRng) -> Self {
         let count = 1 + chance.below(self.log.len());
         let past = SessionState::replay(self.state.session_id, &self.log[..count]);
         let conversation = past.conversation_so_far();
         let mut fork = Self::with_rules(chance.next(), self.rules.clone());
         for message in &conversation {
-            if let Message::Assistant(said) = message {
-                fork.inherited_calls.extend(said.calls.iter().map(|call| call.call_id));
+            if let Message::Assistant(message) = message {
+                fork.inherited_calls.extend(message.calls.iter().map(|call| call.call_id));
             }
         }
         fork.now = self.now;
@@ -124,12 +124,12 @@ impl SessionSimulation {
             settings: (*past.active.settings).clone(),
             conversation,
         })
-        .expect("it is new");
-        assert!(fork.state.is_idle(), "S1: what was going on goes on there alone");
+        .expect("the session is new");
+        assert!(fork.state.is_idle(), "S1: a fork has no active run");
         fork
     }
 
-    /// Something happens, and afterwards everything still holds.
+    /// Performs a random action and checks the invariants.
     pub(crate) fn step(&mut self, entropy: u64) {
         let chance = &mut SeededRng::new(entropy);
         if chance.one_in(20) {
@@ -164,28 +164,28 @@ impl SessionSimulation {
         self.check();
     }
 
-    /// The process dies around the next decision, wherever that leaves it.
+    /// Schedules a crash at a random point around the next decision.
     pub(crate) fn schedule_crash(&mut self, chance: &mut SeededRng) {
         let faults =
             [CrashPoint::BeforeCommit, CrashPoint::BeforeDispatch, CrashPoint::AfterDispatch];
         self.crash_point = Some(*chance.pick(&faults));
     }
 
-    /// If it died, it comes back.
+    /// Recovers the session if a crash was scheduled.
     pub(crate) fn recover_if_crashed(&mut self, chance: &mut SeededRng) {
         if self.crash_point.take().is_some() {
             self.crash(chance);
         }
     }
 
-    /// Decides, commits and dispatches, unless the process dies in between.
+    /// Decides, commits and dispatches, unless the process crashes in between.
     pub(crate) fn apply_input(&mut self, input: Input) -> Result<Decision, Rejection> {
         self.decisions += 1;
         let seed = SeededRng::new(self.seed ^ self.decisions.rotate_left(32)).next();
-        let account = self.account();
-        let env = Env::new(self.now, seed, &self.rules).with_user_spending(account.clone());
+        let spending = self.user_spending();
+        let env = Env::new(self.now, seed, &self.rules).with_user_spending(spending.clone());
         let decision = decide(&self.state, input, &env)?;
-        self.check_claims(&decision, &account);
+        self.check_preconditions(&decision, &spending);
         if matches!(self.crash_point, Some(CrashPoint::BeforeCommit)) {
             return Ok(decision);
         }
@@ -197,8 +197,8 @@ impl SessionSimulation {
         Ok(decision)
     }
 
-    /// What the user may spend and has spent, here and elsewhere.
-    fn account(&self) -> UserSpending {
+    /// Returns the user's spending limit, and the user's spending in this and other sessions.
+    fn user_spending(&self) -> UserSpending {
         let today = self.now.day();
         let costs = &self.state.active.tool_costs;
         let gold = |period| self.spent_elsewhere + costs.spent(rules::UNIT, period, today);
@@ -218,23 +218,27 @@ impl SessionSimulation {
         UserSpending { limit: self.budget_limit.clone(), totals: BTreeMap::from(spent) }
     }
 
-    /// G6: what a decision takes for granted holds, unless somebody else spends meanwhile.
-    fn check_claims(&self, decision: &Decision, account: &UserSpending) {
+    /// G6: a decision meets its own preconditions if no other session spends at the same time.
+    fn check_preconditions(&self, decision: &Decision, spending: &UserSpending) {
         let next = decision.events.iter().fold(self.state.clone(), evolve);
-        for claim in &decision.preconditions {
-            let new = next.active.tool_costs.spent(rules::UNIT, claim.period, claim.day)
-                - self.state.active.tool_costs.spent(rules::UNIT, claim.period, claim.day);
-            let before = account.totals[&claim.measure].in_period(claim.period);
-            assert!(claim.is_met(before + new), "{claim:?} does not hold: {before} + {new}");
+        for precondition in &decision.preconditions {
+            let (period, day) = (precondition.period, precondition.day);
+            let new = next.active.tool_costs.spent(rules::UNIT, period, day)
+                - self.state.active.tool_costs.spent(rules::UNIT, period, day);
+            let before = spending.totals[&precondition.measure].in_period(period);
+            assert!(
+                precondition.is_met(before + new),
+                "{precondition:?} does not hold: {before} + {new}"
+            );
         }
     }
 
-    /// Whether what was just decided did not come to be.
+    /// True if the latest decision was not committed because of a crash.
     pub(crate) fn is_decision_lost(&self) -> bool {
         matches!(self.crash_point, Some(CrashPoint::BeforeCommit))
     }
 
-    /// Whether the process dies before anything else happens.
+    /// True if the process crashes before the next action.
     pub(crate) fn is_crash_pending(&self) -> bool {
         self.crash_point.is_some()
     }
@@ -244,21 +248,22 @@ impl SessionSimulation {
         for record in events {
             assert_eq!(record.at, self.now);
             self.invariants.check_event(record);
-            // D7: what is stored reads back as it was.
-            let stored = serde_json::to_string(record).expect("events can be written");
-            let read: EventRecord = serde_json::from_str(&stored).expect("events read back");
-            assert_eq!(read, *record);
+            // D7: a stored event decodes to the same event.
+            let stored = serde_json::to_string(record).expect("events can be encoded");
+            let decoded: EventRecord =
+                serde_json::from_str(&stored).expect("events can be decoded");
+            assert_eq!(decoded, *record);
             evolve_in_place(&mut self.state, record);
-            evolve_in_place(&mut self.replayed_state, &read);
-            self.log.push(read);
+            evolve_in_place(&mut self.replayed_state, &decoded);
+            self.log.push(decoded);
         }
-        // D1: replay equals life.
+        // D1: replaying the log yields the live state.
         assert_eq!(self.state.active, self.replayed_state.active);
         assert_eq!(self.state.last_seq, self.replayed_state.last_seq);
         self.apply_projection(&before);
     }
 
-    /// G11: what the store is told adds up to what there is.
+    /// G11: the projected rows agree with the state.
     fn apply_projection(&mut self, before: &SessionState) {
         let Projection { session, approvals, spending_update: _ } =
             Projection::diff(before, &self.state);
@@ -268,8 +273,8 @@ impl SessionSimulation {
         if session.is_some() {
             self.session_row = session;
         }
-        let asked = self.state.active.approvals.len() + self.state.closed_approvals.len();
-        assert_eq!(self.approval_rows.len(), asked);
+        let requested = self.state.active.approvals.len() + self.state.closed_approvals.len();
+        assert_eq!(self.approval_rows.len(), requested);
     }
 
     fn check_rows(&self) {
@@ -293,27 +298,28 @@ impl SessionSimulation {
                     self.tool_attempts.push((*call_id, *attempt_id));
                 }
                 Effect::AcquireExclusiveLock { call_id, key } => self.locks.acquire(*call_id, key),
-                // What is stopped may have answered already, or answer nevertheless.
+                // A stopped attempt may have reported its result, or may still report it.
                 Effect::StopModel { .. }
                 | Effect::StopTool { .. }
                 | Effect::AnswerElicitation { .. }
                 | Effect::NarrowChild { .. }
                 | Effect::CloseChild { .. } => {}
-                Effect::StartChild { attempt_id, task: errand, .. } => {
-                    self.tool_attempts.push((errand.parent.call_id, *attempt_id));
+                Effect::StartChild { attempt_id, task, .. } => {
+                    self.tool_attempts.push((task.parent.call_id, *attempt_id));
                 }
             }
         }
     }
 
-    /// `kill -9`, and back from the log (D2). Old attempts may or may not answer still.
+    /// Kills the process and rehydrates the session from the log (D2). Old attempts may still report
+    /// results.
     pub(crate) fn crash(&mut self, chance: &mut SeededRng) {
         self.locks.clear();
         self.model_attempts.retain(|_| chance.one_in(2));
         self.tool_attempts.retain(|_| chance.one_in(2));
-        let read = SessionState::replay(self.state.session_id, &self.log);
-        assert_eq!(read, self.state, "D1: replay equals life");
-        self.state = read;
+        let replayed = SessionState::replay(self.state.session_id, &self.log);
+        assert_eq!(replayed, self.state, "D1: replay yields the live state");
+        self.state = replayed;
         if chance.one_in(4) {
             self.now = self.now.saturating_add(std::time::Duration::from_secs(90));
         }
@@ -327,18 +333,18 @@ impl SessionSimulation {
 
     fn rehydrate(&mut self) {
         self.apply_input(Input::Rehydrated { user_settings: None })
-            .expect("a session can always come back");
+            .expect("a session can always be rehydrated");
         self.check_wake();
     }
 
-    /// A wake-up leaves nothing that was due: no hot loop.
+    /// Asserts that nothing is due after a wake-up, so that wake-ups cannot loop.
     pub(crate) fn check_wake(&self) {
-        // What dies before it asks for a turn asks again when it comes back.
+        // A call that crashes before it requests its lock requests it after the rehydration.
         if !matches!(self.crash_point, Some(CrashPoint::BeforeCommit | CrashPoint::BeforeDispatch))
         {
             assert!(self.next_wake().is_none_or(|next| next > self.now));
             let mut deadlines = self.state.active.approvals.iter().map(|open| open.due_at());
-            assert!(deadlines.all(|end| end.is_none_or(|end| end > self.now)));
+            assert!(deadlines.all(|due| due.is_none_or(|due| due > self.now)));
         }
     }
 
@@ -346,7 +352,7 @@ impl SessionSimulation {
         let active = &self.state.active;
         self.check_rows();
         let Some(run) = &active.run else {
-            assert!(active.queue.is_empty(), "S4: a message waits for nothing");
+            assert!(active.queue.is_empty(), "S4: a message is queued without a run");
             assert!(active.approvals.is_empty());
             assert!(self.state.is_idle());
             return;
@@ -354,47 +360,52 @@ impl SessionSimulation {
         assert_eq!(active.lifecycle, Lifecycle::Open);
         assert!(active.approvals.iter().all(|open| open.run_id == run.run_id));
         assert!(active.queue.len() <= self.rules.queued_messages_max, "X4");
-        // S3: the bounds.
-        let running = |call: &&greenroom_core::call::Call| call.is_in_progress();
-        let under_way: Vec<_> = run.calls.iter().filter(running).collect();
-        assert!(under_way.len() <= self.rules.parallel_calls_max, "S3: too many at once");
-        assert!(under_way.iter().filter(|call| !call.parallel).count() <= 1, "S3: not in order");
+        // S3: the limits of parallel calls.
+        let is_in_progress = |call: &&Call| call.is_in_progress();
+        let in_progress: Vec<_> = run.calls.iter().filter(is_in_progress).collect();
+        assert!(in_progress.len() <= self.rules.parallel_calls_max, "S3: too many calls run");
+        assert!(in_progress.iter().filter(|call| !call.parallel).count() <= 1, "S3: not in order");
         self.locks.check(&self.state);
-        // T1: who asks runs.
+        // T1: the attempt of an open elicitation is running.
         for open in &active.approvals {
-            if let ApprovalSubject::Elicitation(asked) = &open.approval.subject {
-                let runs = |call: &Call| matches!(call.phase, CallPhase::Running { attempt_id, .. } if attempt_id == asked.attempt_id);
-                assert!(run.calls.iter().any(runs), "T1: nobody waits for the answer");
+            if let ApprovalSubject::Elicitation(elicitation) = &open.approval.subject {
+                let runs = |call: &Call| matches!(call.phase, CallPhase::Running { attempt_id, .. } if attempt_id == elicitation.attempt_id);
+                assert!(run.calls.iter().any(runs), "T1: the elicitation's attempt has ended");
             }
         }
-        // Everything under way is under way: it was dispatched, and may answer.
+        // Every attempt in progress was dispatched and may still report its result.
         if let StepPhase::Streaming { attempt_id, .. } = run.phase {
-            assert!(self.model_attempts.contains(&attempt_id), "a model attempt nobody makes");
+            assert!(
+                self.model_attempts.contains(&attempt_id),
+                "a model attempt was not dispatched"
+            );
         }
-        for call in &under_way {
+        for call in &in_progress {
             if let CallPhase::Running { attempt_id, .. } = call.phase {
-                assert!(self.tool_attempts.contains(&(call.call_id, attempt_id)), "nobody runs it");
+                let is_dispatched = self.tool_attempts.contains(&(call.call_id, attempt_id));
+                assert!(is_dispatched, "a tool attempt was not dispatched");
             }
         }
         let waits = SessionRow::from_state(&self.state)
             .is_some_and(|row| row.status == SessionStatus::Waiting);
         if waits {
-            assert!(under_way.is_empty() && self.state.next_wake().is_none(), "D6");
+            assert!(in_progress.is_empty() && self.state.next_wake().is_none(), "D6");
         }
-        assert!(run.phase != StepPhase::BetweenSteps || waits, "left between steps");
-        assert!(run.calls.iter().all(|call| call.phase != CallPhase::Proposed), "left unjudged");
+        assert!(run.phase != StepPhase::BetweenSteps || waits, "the run is stuck between steps");
+        let is_evaluated = |call: &Call| call.phase != CallPhase::Proposed;
+        assert!(run.calls.iter().all(is_evaluated), "a call was not evaluated");
     }
 
-    /// Everybody answers and all time passes: then nothing is going on any more, and the log and
-    /// the conversation are whole.
+    /// Runs until every attempt has reported, every approval is closed and no wake-up is due; then
+    /// checks that the session is idle and that the log and the conversation are complete.
     pub(crate) fn finish(mut self, entropy: u64) {
         let chance = &mut SeededRng::new(entropy);
         self.run_to_idle(chance);
         self.check_conversation();
-        let read = SessionState::replay(self.state.session_id, &self.log);
-        assert_eq!(read, self.state, "D1: replay equals life");
+        let replayed = SessionState::replay(self.state.session_id, &self.log);
+        assert_eq!(replayed, self.state, "D1: replay yields the live state");
         if self.state.active.lifecycle == Lifecycle::Open {
-            let effects = self.submit_new_message(chance).expect("it is open and idle").effects;
+            let effects = self.submit_new_message(chance).expect("open and idle").effects;
             let waits = !self.state.active.approvals.is_empty() || self.state.is_idle();
             let starts = matches!(effects[..], [Effect::StartModel { .. }]);
             assert!(starts || waits, "{effects:?}");
@@ -410,7 +421,7 @@ impl SessionSimulation {
             } else if !self.tool_attempts.is_empty() {
                 self.finish_tool_attempt(chance);
             } else if self.grant_lock(chance) {
-                // And whoever has it goes on.
+                // The call with the lock continues.
             } else if let Some(open) = self.state.active.approvals.first() {
                 match open.due_at() {
                     Some(deadline) if chance.one_in(2) => self.now = self.now.max(deadline),
@@ -428,19 +439,19 @@ impl SessionSimulation {
         assert!(self.state.is_idle(), "stuck: {:?}", self.state.active);
     }
 
-    /// When time brings something, as a session's shell sees it.
+    /// Returns the time of the next wake-up, as the session actor computes it.
     fn next_wake(&self) -> Option<Timestamp> {
         self.state.next_wake_excluding(|call_id| self.locks.is_waiting(call_id))
     }
 
     pub(crate) fn wake(&mut self) {
-        self.apply_input(Input::Wake).expect("a session can always wake");
+        self.apply_input(Input::Wake).expect("a session can always be woken");
         self.check_wake();
     }
 
     /// S3: the conversation pairs each call with exactly one result, in order.
     fn check_conversation(&self) {
-        let mut said = BTreeSet::new();
+        let mut seen = BTreeSet::new();
         let messages = self.state.conversation.messages();
         for (index, message) in messages.iter().enumerate() {
             let Message::Assistant(assistant) = message else { continue };
@@ -452,11 +463,11 @@ impl SessionSimulation {
                 panic!("calls without results: {assistant:?}");
             };
             assert_eq!(results.iter().map(|result| result.call_id).collect::<Vec<_>>(), calls);
-            assert!(calls.into_iter().all(|call_id| said.insert(call_id)), "a call said twice");
+            assert!(calls.into_iter().all(|call_id| seen.insert(call_id)), "a call occurs twice");
         }
         let own = self.invariants.calls.keys().copied();
         let expected: BTreeSet<_> = self.inherited_calls.iter().copied().chain(own).collect();
-        assert_eq!(said, expected, "calls that nobody reads");
+        assert_eq!(seen, expected, "calls are missing in the conversation");
         assert!(self.invariants.calls.values().all(|call| call.is_ended));
     }
 }

@@ -1,4 +1,4 @@
-//! What people do: ask, change their minds, decide, and send things twice.
+//! Actions of users: messages, cancellations, answers to approvals, and repeated requests.
 
 use crate::{
     rng::SeededRng,
@@ -40,8 +40,8 @@ impl SessionSimulation {
     ) -> Result<Decision, Rejection> {
         let number = self.submitted.len();
         let text = chance.tricky_text();
-        // What was refused was not taken: its id is still free.
-        let message_id = MessageId::parse(&format!("u{number}")).expect("it is short");
+        // A rejected message was not accepted, so its id is still unused.
+        let message_id = MessageId::parse(&format!("u{number}")).expect("the id is valid");
         let digest = Digest::hash_bytes(message_id.as_str().as_bytes());
         let choices = [OnBusy::Queue, OnBusy::Queue, OnBusy::Reject, OnBusy::Steer];
         let on_busy = *chance.pick(&choices);
@@ -74,15 +74,15 @@ impl SessionSimulation {
 
     fn record_submission(&mut self, message_id: MessageId, run_id: RunId, seq: Seq) {
         if !self.is_decision_lost() {
-            let again = Reply::Submitted { run_id, seq, repeated: true };
-            self.submitted.push((message_id, again));
+            let repeated = Reply::Submitted { run_id, seq, repeated: true };
+            self.submitted.push((message_id, repeated));
         }
     }
 
-    /// S4: the run that is going ends, and this one is next, before those that wait.
+    /// S4: cancels the active run and starts a run for a new message, before queued messages.
     pub(crate) fn interrupt_run(&mut self, chance: &mut SeededRng) {
         let message_id = MessageId::parse(&format!("u{}", self.submitted.len()));
-        let message_id = message_id.expect("it is short");
+        let message_id = message_id.expect("the id is valid");
         let before = self.state.active.run.as_ref().map(|run| run.run_id);
         let partial = self.random_partial(chance).filter(|_| before.is_some());
         let result = self.apply_input(Input::Interrupt {
@@ -108,18 +108,18 @@ impl SessionSimulation {
             panic!("{decision:?}");
         };
         self.record_submission(message_id, run_id, seq);
-        let ended =
+        let is_cancellation =
             |record: &EventRecord| matches!(record.event, SessionEvent::RunCancelled { .. });
-        let cancelled = decision.events.iter().find(|record| ended(record));
-        assert_eq!(cancelled.and_then(|record| record.run_id), before, "S4: what was going ends");
+        let cancelled = decision.events.iter().find(|record| is_cancellation(record));
+        assert_eq!(cancelled.and_then(|record| record.run_id), before, "S4: the run is cancelled");
     }
 
-    /// S5: at any later time the same message has the same answer, and another body none.
+    /// S5: a repeated message gets the same reply at any later time; a different body is rejected.
     pub(crate) fn resubmit_message(&mut self, chance: &mut SeededRng) {
         if self.submitted.is_empty() {
             return;
         }
-        let (message_id, answer) = chance.pick(&self.submitted).clone();
+        let (message_id, expected_reply) = chance.pick(&self.submitted).clone();
         let same = chance.below(4) != 0;
         let body = if same { message_id.as_str() } else { "another" };
         let input = Input::SubmitMessage {
@@ -136,7 +136,7 @@ impl SessionSimulation {
         match self.apply_input(input) {
             Ok(Decision { events, preconditions: _, effects, reply }) => {
                 assert!(same && events.is_empty() && effects.is_empty());
-                assert_eq!(reply, answer);
+                assert_eq!(reply, expected_reply);
             }
             Err(rejection) => {
                 assert!(!same);
@@ -148,30 +148,30 @@ impl SessionSimulation {
     pub(crate) fn cancel_run(&mut self, chance: &mut SeededRng) {
         let running = self.state.active.run.as_ref().map(|run| run.run_id);
         let queued: Vec<_> = self.state.active.queue.iter().map(|queued| queued.run_id).collect();
-        // What steers the run that ends comes first.
+        // Steering messages of the cancelled run are processed before queued messages.
         let steering = self.state.active.run.iter().flat_map(|run| &run.steering);
         let steering = steering.map(|steering| steering.run_id);
         let next: Vec<_> = steering.chain(queued.iter().copied()).collect();
-        let stray = RunId(Uuid::from_u128(7));
+        let unknown = RunId(Uuid::from_u128(7));
         let run_id = match chance.below(4) {
             0 => queued.first().copied(),
-            1 => Some(stray),
+            1 => Some(unknown),
             _ => None,
         };
         let partial = self.random_partial(chance);
         let result = self.apply_input(Input::CancelRun { run_id, by: user("ann"), partial });
         match (run_id, running) {
-            (Some(run_id), _) if run_id == stray => {
+            (Some(run_id), _) if run_id == unknown => {
                 assert_eq!(result, Err(Rejection::RunNotActive { run_id }));
             }
             (Some(run_id), _) => {
-                assert_eq!(result.expect("it waits").reply, Reply::Cancelled { run_id });
+                assert_eq!(result.expect("it is queued").reply, Reply::Cancelled { run_id });
             }
             (None, None) => assert_eq!(result, Err(Rejection::NoActiveRun)),
             (None, Some(run_id)) => {
-                assert_eq!(result.expect("it runs").reply, Reply::Cancelled { run_id });
-                // S6: gone at once, and the next message goes on.
-                // Where a budget is reached and nobody can be asked, each run fails at once.
+                assert_eq!(result.expect("it is active").reply, Reply::Cancelled { run_id });
+                // S6: the run ends at once, and the next message is processed.
+                // If a budget is reached and no approval can be requested, each run fails at once.
                 let agent = &self.rules.agent;
                 let may_fail_at_once = agent.headless && !agent.budgets.is_empty();
                 if !self.is_decision_lost() && !may_fail_at_once {
@@ -189,7 +189,7 @@ impl SessionSimulation {
 
     pub(crate) fn close_session(&mut self, chance: &mut SeededRng) {
         let partial = self.random_partial(chance);
-        self.apply_input(Input::CloseSession { by: user("ann"), partial }).expect("it exists");
+        self.apply_input(Input::CloseSession { by: user("ann"), partial }).expect("it is closed");
         if !self.is_decision_lost() {
             assert_eq!(self.state.active.lifecycle, Lifecycle::Closed);
             assert!(self.state.is_idle());
@@ -204,15 +204,15 @@ impl SessionSimulation {
         })
     }
 
-    /// G9: what was granted can be taken back at any time; what was not, can't.
+    /// G9: a grant can be revoked at any time; revoking an unknown grant is rejected.
     pub(crate) fn revoke_grant(&mut self, chance: &mut SeededRng) {
         let grant_id = self.state.active.grants.first().map(|grant| grant.grant_id);
-        let wanted = grant_id.filter(|_| chance.one_in(2));
-        self.apply_input(Input::RevokeGrants { grant_id: wanted, by: user("ann") })
-            .expect("what is named is there");
+        let revoked = grant_id.filter(|_| chance.one_in(2));
+        self.apply_input(Input::RevokeGrants { grant_id: revoked, by: user("ann") })
+            .expect("the grant exists");
         let unknown = Some(GrantId(Uuid::from_u128(7)));
-        let refused = self.apply_input(Input::RevokeGrants { grant_id: unknown, by: user("ann") });
-        assert!(matches!(refused, Err(Rejection::UnknownGrant { .. })));
+        let result = self.apply_input(Input::RevokeGrants { grant_id: unknown, by: user("ann") });
+        assert!(matches!(result, Err(Rejection::UnknownGrant { .. })));
     }
 
     pub(crate) fn change_settings(&mut self, chance: &mut SeededRng) {
@@ -232,7 +232,7 @@ impl SessionSimulation {
         match (open, closed) {
             (Some(open), _) if !chance.one_in(8) => self.answer_open_approval(&open, chance),
             (_, Some(approval_id)) => {
-                // Whatever is said to a closed question: nothing happens.
+                // An answer to a closed approval has no effect.
                 let answer = ApprovalAnswer::Overall { approved: chance.one_in(2), reason: None };
                 let for_session = chance.one_in(4).then(|| {
                     let conditions =
@@ -247,15 +247,15 @@ impl SessionSimulation {
             (_, None) => {
                 let approval_id = ApprovalId(Uuid::from_u128(3));
                 let answer = ApprovalAnswer::Overall { approved: true, reason: None };
-                let refused = self.send_answer(approval_id, answer, None, chance);
-                assert_eq!(refused, Err(Rejection::UnknownApproval { approval_id }));
+                let result = self.send_answer(approval_id, answer, None, chance);
+                assert_eq!(result, Err(Rejection::UnknownApproval { approval_id }));
             }
         }
     }
 
     fn answer_open_approval(&mut self, open: &OpenApproval, chance: &mut SeededRng) {
         let approval_id = open.approval.approval_id;
-        let is_late = open.due_at().is_some_and(|end| end <= self.now);
+        let is_late = open.due_at().is_some_and(|due| due <= self.now);
         if open.approval.steps().is_empty() || chance.one_in(20) {
             return self.resolve_open_approval(open, chance);
         }
@@ -296,15 +296,15 @@ impl SessionSimulation {
             GrantRequest { condition }
         });
         if let Ok(decision) = self.send_answer(approval_id, answer, for_session, chance) {
-            // At its deadline a question may have become other people's, and one of them answers.
-            let may_go_on = matches!(open.approval.on_deadline, DeadlineAction::Escalate { .. })
+            // At its deadline an approval may escalate; then another role may answer it.
+            let may_escalate = matches!(open.approval.on_deadline, DeadlineAction::Escalate { .. })
                 && open.escalation.is_none();
-            let is_nothing = decision.events.is_empty();
-            assert!(!is_late || may_go_on || is_nothing, "G10: taken after the deadline");
+            let has_no_events = decision.events.is_empty();
+            assert!(!is_late || may_escalate || has_no_events, "G10: accepted after the deadline");
         }
     }
 
-    /// Says something to a question without steps, or what is no answer to any question.
+    /// Answers an approval without steps, sometimes with a resolution of another kind.
     pub(crate) fn resolve_open_approval(&mut self, open: &OpenApproval, chance: &mut SeededRng) {
         let is_preflight = matches!(open.approval.subject, ApprovalSubject::Preflight(_));
         let resolution = match chance.below(if is_preflight { 24 } else { 8 }) {
@@ -323,12 +323,12 @@ impl SessionSimulation {
             _ => valid_resolution(open, chance),
         };
         let answer = ApprovalAnswer::Resolve { resolution, reason: None };
-        let taken = self.send_answer(open.approval.approval_id, answer.clone(), None, chance);
-        if taken.is_ok() && !self.is_decision_lost() {
-            // G11: the first word stands, whoever says something else.
+        let result = self.send_answer(open.approval.approval_id, answer.clone(), None, chance);
+        if result.is_ok() && !self.is_decision_lost() {
+            // G11: the first answer applies; a different answer is rejected.
             let other = ApprovalAnswer::Resolve { resolution: Resolution::Stop, reason: None };
-            let again = self.send_answer(open.approval.approval_id, other.clone(), None, chance);
-            assert!(again.is_err() || answer == other, "{again:?}");
+            let second = self.send_answer(open.approval.approval_id, other.clone(), None, chance);
+            assert!(second.is_err() || answer == other, "{second:?}");
         }
     }
 
@@ -345,13 +345,13 @@ impl SessionSimulation {
             Ok(decision) => {
                 assert_eq!(decision.reply, Reply::Answered { closed: true, repeated: false });
             }
-            // Somebody else may do it.
+            // The answer requires a higher role.
             Err(Rejection::RoleRequired { role }) => assert!(role > Role::User),
-            // A retry of what is denied by now.
+            // A retry of a call that the policy denies by now.
             Err(Rejection::InvalidAnswer { .. }) => {}
             Err(rejection) => {
                 assert_eq!(rejection, Rejection::ApprovalExpired);
-                assert!(deadline.is_some_and(|end| end <= self.now));
+                assert!(deadline.is_some_and(|due| due <= self.now));
             }
         }
     }
@@ -376,17 +376,17 @@ impl SessionSimulation {
     }
 }
 
-/// An answer to a question without steps that can be taken.
+/// Returns a valid answer to an approval without steps.
 fn valid_resolution(open: &OpenApproval, chance: &mut SeededRng) -> Resolution {
     match &open.approval.subject {
-        ApprovalSubject::Budget(asked) if chance.one_in(2) => {
-            Resolution::Raise(asked.spent + asked.needed + *chance.pick(&[1.0, 50.0, 1e9]))
+        ApprovalSubject::Budget(budget) if chance.one_in(2) => {
+            Resolution::Raise(budget.spent + budget.needed + *chance.pick(&[1.0, 50.0, 1e9]))
         }
         ApprovalSubject::Budget(_) => Resolution::Stop,
         ApprovalSubject::Preflight(_) if chance.one_in(4) => Resolution::Reject,
         ApprovalSubject::Preflight(_) => Resolution::Approve(Vec::new()),
-        ApprovalSubject::Elicitation(asked) => {
-            chance.pick(&[elicitation_answer(asked), Resolution::Reject]).clone()
+        ApprovalSubject::Elicitation(elicitation) => {
+            chance.pick(&[elicitation_answer(elicitation), Resolution::Reject]).clone()
         }
         ApprovalSubject::UnknownOutcome(_) | ApprovalSubject::Plan { .. } => chance
             .pick(&[Resolution::Retry, Resolution::Done(json!("it did")), Resolution::Failed])
@@ -394,18 +394,18 @@ fn valid_resolution(open: &OpenApproval, chance: &mut SeededRng) -> Resolution {
     }
 }
 
-/// What somebody fills in.
-fn elicitation_answer(asked: &ToolElicitation) -> Resolution {
-    Resolution::Answer(match asked.elicitation.mode {
+/// Returns a valid answer to an elicitation.
+fn elicitation_answer(elicitation: &ToolElicitation) -> Resolution {
+    Resolution::Answer(match elicitation.elicitation.mode {
         ElicitationMode::Form { .. } => json!({"n": 1}),
         ElicitationMode::Url { .. } => Value::Null,
     })
 }
 
-/// What a person makes of a plan: good changes, changes to other tools and none, positions that are
-/// not there or come twice.
+/// Returns edits of a plan: valid ones, other tools, unknown tools, and positions that do not exist or
+/// occur twice.
 fn random_step_edits(chance: &mut SeededRng) -> Vec<ChecklistStepEdit> {
-    let change = |chance: &mut SeededRng| ChecklistStepEdit {
+    let edit = |chance: &mut SeededRng| ChecklistStepEdit {
         position: *chance.pick(&[1, 2, 3, 4, 0]),
         description: chance.one_in(3).then(|| chance.tricky_text()),
         tool_name: chance.one_in(3).then(|| (*chance.pick(&rules::CALLED_TOOLS)).to_owned()),
@@ -414,10 +414,10 @@ fn random_step_edits(chance: &mut SeededRng) -> Vec<ChecklistStepEdit> {
             .then(|| chance.pick(&[json!({"n": 1}), json!([]), json!({"n": 2})]).clone()),
         skip: chance.one_in(3),
     };
-    (0..chance.below(4)).map(|_| change(chance)).collect()
+    (0..chance.below(4)).map(|_| edit(chance)).collect()
 }
 
-/// What a person makes of a step's arguments: the same, others, or what the schema refuses.
+/// Returns edited arguments of a step: the same, different ones, or ones that violate the schema.
 fn random_arguments(step: &PlanStep, chance: &mut SeededRng) -> Value {
     match chance.below(4) {
         0 => step.arguments.clone(),

@@ -1,4 +1,4 @@
-//! What models, tools and time do. They answer only what they were asked, once, however late.
+//! Actions of models, tools and time. Each attempt reports at most one result, however late.
 
 use crate::{rng::SeededRng, rules, session_simulation::SessionSimulation};
 use greenroom_core::{
@@ -35,10 +35,10 @@ impl SessionSimulation {
         self.state.active.run.as_ref().is_some_and(|run| run.preflight.approved().is_some())
     }
 
-    /// G14: what was approved, done as it was approved or nearly so, now and then twice.
+    /// G14: returns calls that follow the approved plan, with random deviations and repetitions.
     fn planned_calls(&self, chance: &mut SeededRng) -> Completion {
         let run = self.state.active.run.as_ref();
-        let plan = run.and_then(|run| run.preflight.approved()).expect("somebody approved it");
+        let plan = run.and_then(|run| run.preflight.approved()).expect("the plan is approved");
         let mut calls = Vec::new();
         for step in plan.steps.iter() {
             let Some(tool) = step.tool_name.clone().filter(|_| chance.one_in(2)) else { continue };
@@ -66,14 +66,14 @@ impl SessionSimulation {
         result: Result<Completion, ModelAttemptFailure>,
     ) {
         let Some(attempt_id) = chance.take(&mut self.model_attempts) else { return };
-        let is_wanted = self.state.active.run.as_ref().is_some_and(|run| {
-            matches!(run.phase, StepPhase::Streaming { attempt_id: wanted, .. } if wanted == attempt_id)
+        let is_current = self.state.active.run.as_ref().is_some_and(|run| {
+            matches!(run.phase, StepPhase::Streaming { attempt_id: current, .. } if current == attempt_id)
         });
         let decision = self
             .apply_input(Input::ModelFinished { attempt_id, result })
-            .expect("facts are never refused");
-        if !is_wanted {
-            assert_eq!((decision.events, decision.effects), (vec![], vec![]), "a stale answer");
+            .expect("facts are never rejected");
+        if !is_current {
+            assert_eq!((decision.events, decision.effects), (vec![], vec![]), "a stale result");
         }
     }
 
@@ -88,16 +88,16 @@ impl SessionSimulation {
         if !matches!(outcome, ToolOutcome::TimedOut { .. } | ToolOutcome::Crashed { .. }) {
             self.invariants.reported_attempts.insert(attempt_id);
         }
-        let is_wanted = self.is_current_attempt(call_id, attempt_id);
+        let is_current = self.is_current_attempt(call_id, attempt_id);
         let is_open = self.state.active.lifecycle == Lifecycle::Open;
         let decision = self
             .apply_input(Input::ToolFinished { call_id, attempt_id, outcome })
-            .expect("facts are never refused");
-        if !is_wanted {
-            // R1: recorded, and nothing else.
+            .expect("facts are never rejected");
+        if !is_current {
+            // R1: a late result is recorded and has no other effect.
             let events: Vec<_> = decision.events.iter().map(|record| &record.event).collect();
-            let is_noted = matches!(events[..], [SessionEvent::LateResult { .. }]);
-            assert!(if is_open { is_noted } else { events.is_empty() }, "{events:?}");
+            let is_recorded = matches!(events[..], [SessionEvent::LateResult { .. }]);
+            assert!(if is_open { is_recorded } else { events.is_empty() }, "{events:?}");
             assert_eq!(decision.effects, vec![]);
         }
     }
@@ -117,13 +117,13 @@ impl SessionSimulation {
             message: Some(chance.tricky_text()),
         };
         let before = self.state.active.clone();
-        let is_wanted = self.is_current_attempt(call_id, attempt_id);
-        let decision = self.apply_input(input).expect("facts are never refused");
-        assert_eq!(decision.events.len(), usize::from(is_wanted));
+        let is_current = self.is_current_attempt(call_id, attempt_id);
+        let decision = self.apply_input(input).expect("facts are never rejected");
+        assert_eq!(decision.events.len(), usize::from(is_current));
         assert_eq!(self.state.active, before);
     }
 
-    /// T1: a running tool asks a person something, and sometimes thinks better of it.
+    /// T1: a running tool requests an elicitation, or withdraws an open one.
     pub(crate) fn start_or_withdraw_elicitation(&mut self, chance: &mut SeededRng) {
         if self.tool_attempts.is_empty() {
             return;
@@ -133,32 +133,32 @@ impl SessionSimulation {
             .invariants
             .open_elicitations
             .iter()
-            .find(|(asking, _)| *asking == attempt_id)
+            .find(|(requesting, _)| *requesting == attempt_id)
             .copied();
-        if let Some((_, ask)) = open.filter(|_| chance.one_in(2)) {
-            self.invariants.open_elicitations.remove(&(attempt_id, ask));
-            self.apply_input(Input::ElicitationWithdrawn { attempt_id, elicitation_number: ask })
-                .expect("facts are never refused");
+        if let Some((_, elicitation_number)) = open.filter(|_| chance.one_in(2)) {
+            self.invariants.open_elicitations.remove(&(attempt_id, elicitation_number));
+            self.apply_input(Input::ElicitationWithdrawn { attempt_id, elicitation_number })
+                .expect("facts are never rejected");
             return;
         }
-        self.elicitations_asked += 1;
-        let ask = self.elicitations_asked;
+        self.elicitations_requested += 1;
+        let elicitation_number = self.elicitations_requested;
         if !self.is_decision_lost() && self.is_current_attempt(call_id, attempt_id) {
-            self.invariants.open_elicitations.insert((attempt_id, ask));
+            self.invariants.open_elicitations.insert((attempt_id, elicitation_number));
         }
-        let wanted = match chance.below(4) {
+        let mode = match chance.below(4) {
             0 => ElicitationMode::Url { url: "https://example.org/sign".to_owned() },
             1 => ElicitationMode::Url { url: "javascript:alert(1)".to_owned() },
             _ => ElicitationMode::Form { schema: json!({"type": "object", "required": ["n"]}) },
         };
-        let elicitation = Elicitation { message: chance.tricky_text(), mode: wanted };
+        let elicitation = Elicitation { message: chance.tricky_text(), mode };
         self.apply_input(Input::ElicitationRequested {
             call_id,
             attempt_id,
-            elicitation_number: ask,
+            elicitation_number,
             elicitation,
         })
-        .expect("facts are never refused");
+        .expect("facts are never rejected");
     }
 
     fn is_current_attempt(&self, call_id: CallId, attempt_id: AttemptId) -> bool {
@@ -200,10 +200,10 @@ fn completion(chance: &mut SeededRng, calls: usize) -> Completion {
     Completion { message, usage, stop_reason: *chance.pick(&reasons) }
 }
 
-/// A plan, now and then one that can't be read.
+/// Creates a completion with a plan, sometimes a malformed one.
 fn plan(chance: &mut SeededRng) -> Completion {
     let step = |chance: &mut SeededRng| {
-        // Mostly what people are asked about.
+        // Mostly tools that need approval.
         let tools = ["high", "high_again", "high_beside", *chance.pick(&rules::CALLED_TOOLS)];
         let mut step = json!({"description": chance.tricky_text(), "tool": chance.pick(&tools)});
         match chance.below(4) {

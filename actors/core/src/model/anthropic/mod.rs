@@ -1,6 +1,6 @@
-//! Anthropic Messages: its streams and bodies read, its requests written (M1, M2).
+//! Anthropic Messages: parses streams and response bodies, encodes requests (M1, M2).
 //!
-//! Pure; [`super`] says who calls. Shapes of the wire are private to the two files below.
+//! Pure functions; [`super`] describes the callers. The wire types are private to the submodules.
 
 mod parser;
 mod request;

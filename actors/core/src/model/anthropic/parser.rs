@@ -1,6 +1,6 @@
-//! Reads what Anthropic Messages answers: event streams and whole bodies, tolerantly.
+//! Parses responses of Anthropic Messages: event streams and complete bodies.
 //!
-//! Unknown events, blocks and fields are skipped; missing and null ones are as good as absent.
+//! Tolerant: unknown events, blocks and fields are ignored; a null field is treated as absent.
 
 use crate::{
     limits,
@@ -18,44 +18,46 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::borrow::Cow;
 
-/// Parses a streamed answer.
+/// Parses a streamed response.
 pub type Parser = stream_parser::StreamParser<AnthropicDecoder>;
 
-/// Parses an answer that is one JSON body.
+/// Parses a response that is one JSON body.
 pub fn parse_message(body: &[u8]) -> Result<Completion, ModelFailure> {
-    let text = stream_parser::body_text(body);
+    let text = stream_parser::decode_body(body);
     let Some(message) = stream_parser::parse_json::<WireMessage>(&text)? else {
-        return Err(stream_parser::unexpected(&text));
+        return Err(stream_parser::unexpected_shape(&text));
     };
     if message.error.is_some() {
-        return Err(failure_in(&text));
+        return Err(parse_failure(&text));
     }
-    let Some(content) = message.content else { return Err(stream_parser::unexpected(&text)) };
-    let (mut reader, mut out) = (AnthropicDecoder::default(), Vec::new());
+    let Some(content) = message.content else {
+        return Err(stream_parser::unexpected_shape(&text));
+    };
+    let (mut decoder, mut out) = (AnthropicDecoder::default(), Vec::new());
     for (position, block) in content.into_iter().enumerate() {
-        reader.start_block(u32::try_from(position).ok(), block, &mut out)?;
-        reader.finish_blocks(&mut out);
+        decoder.start_block(u32::try_from(position).ok(), block, &mut out)?;
+        decoder.finish_blocks(&mut out);
     }
     push_usage(message.usage, &mut out);
     push_stop_reason(message.stop_reason, &mut out);
-    stream_parser::fold(out)
+    stream_parser::fold_deltas(out)
 }
 
-/// What is known of the stream so far.
+/// State of a stream between events.
 #[derive(Debug, Default)]
 pub struct AnthropicDecoder {
     blocks: Vec<OpenBlock>,
 }
 
-/// A block that is no plain text.
+/// A block other than text.
 #[derive(Debug)]
 struct OpenBlock {
-    /// The index on the wire; lax servers repeat it.
+    /// Index on the wire. Some servers repeat it for several blocks.
     wire_index: u32,
-    /// Ours: the same, or a free one.
+    /// Index in [`Delta`]s, unique in the message: the wire index, or a free one if that is taken.
     index: u32,
     is_call: bool,
-    /// Arguments that came whole at the block's start: they count if no pieces follow.
+    /// Complete arguments from the block's start; used if no fragments follow.
     input: Option<String>,
 }
 
@@ -130,7 +132,7 @@ impl EventDecoder for AnthropicDecoder {
         let Some(WireEvent { kind, index, delta, content_block, message, usage, error }) =
             stream_parser::parse_json::<WireEvent<'_>>(data)?
         else {
-            return check_unparsed_event(event);
+            return validate_unparsed_event(event);
         };
         let kind = kind.map_or(Cow::Borrowed(&*event.name), |kind| kind.0);
         match &*kind {
@@ -152,79 +154,81 @@ impl EventDecoder for AnthropicDecoder {
                 self.finish_blocks(out);
                 out.push(Delta::Finished);
             }
-            "error" => return Err(failure_in(data)),
-            // Pings, and whatever is added later.
-            _ if error.is_some() => return Err(failure_in(data)),
+            "error" => return Err(parse_failure(data)),
+            // Pings and unknown events.
+            _ if error.is_some() => return Err(parse_failure(data)),
             _ => {}
         }
         Ok(())
     }
 
     fn finish(&mut self, _out: &mut Vec<Delta>) {
-        // A message without `message_stop` was cut: no server we know leaves it out.
+        // A message without `message_stop` was cut: every known server sends it.
     }
 }
 
 impl AnthropicDecoder {
     fn start_block(
         &mut self,
-        wire: Option<u32>,
+        wire_index: Option<u32>,
         block: WireBlock,
         out: &mut Vec<Delta>,
     ) -> Result<(), ModelFailure> {
         match block.kind.as_deref().unwrap_or_default() {
             "tool_use" => {
-                // An empty object stands for arguments that are yet to come.
+                // An empty object is a placeholder: the arguments follow as fragments.
                 let input = block.input.filter(|input| {
                     !input.is_null() && input.as_object().is_none_or(|object| !object.is_empty())
                 });
                 let input = input.map(|input| input.to_string());
-                let index = self.open_block(wire, true, input)?;
+                let index = self.open_block(wire_index, true, input)?;
                 let provider_id = block.id.unwrap_or_default();
                 let tool = block.name.unwrap_or_default();
                 out.push(Delta::CallStarted { index, provider_id, tool });
             }
             "thinking" => {
-                let index = self.open_block(wire, false, None)?;
+                let index = self.open_block(wire_index, false, None)?;
                 out.push(Delta::ReasoningStarted { index, redacted: None });
-                if let Some(text) = filled(block.thinking) {
+                if let Some(text) = non_empty(block.thinking) {
                     out.push(Delta::Reasoning { index, text });
                 }
-                if let Some(signature) = filled(block.signature) {
+                if let Some(signature) = non_empty(block.signature) {
                     out.push(Delta::ReasoningSignature { index, signature });
                 }
             }
             "redacted_thinking" => {
-                let index = self.open_block(wire, false, None)?;
+                let index = self.open_block(wire_index, false, None)?;
                 let redacted = Some(block.data.unwrap_or_default());
                 out.push(Delta::ReasoningStarted { index, redacted });
             }
-            "text" => out.extend(filled(block.text).map(Delta::Text)),
-            // A tool that the provider runs itself, its result, and whatever is added later. Its
-            // pieces must not be taken for those of an earlier call with the same index.
+            "text" => out.extend(non_empty(block.text).map(Delta::Text)),
+            // A tool that the provider runs itself, its result, or an unknown block. It is opened so
+            // that its deltas are not added to an earlier call with the same index.
             _ => {
-                self.open_block(wire, false, None)?;
+                self.open_block(wire_index, false, None)?;
             }
         }
         Ok(())
     }
 
-    fn apply_delta(&mut self, wire: Option<u32>, delta: WireDelta<'_>, out: &mut Vec<Delta>) {
+    fn apply_delta(&mut self, wire_index: Option<u32>, delta: WireDelta<'_>, out: &mut Vec<Delta>) {
         match delta.kind.as_ref().map_or("", |kind| &*kind.0) {
-            "text_delta" => out.extend(filled(delta.text).map(Delta::Text)),
+            "text_delta" => out.extend(non_empty(delta.text).map(Delta::Text)),
             "input_json_delta" => {
-                let Some(fragment) = filled(delta.partial_json) else { return };
-                let Some(block) = self.block(wire).filter(|block| block.is_call) else { return };
+                let Some(fragment) = non_empty(delta.partial_json) else { return };
+                let Some(block) = self.block(wire_index).filter(|block| block.is_call) else {
+                    return;
+                };
                 block.input = None;
                 out.push(Delta::CallArguments { index: block.index, fragment });
             }
             "thinking_delta" => {
-                let index = self.block(wire).map_or(0, |block| block.index);
-                out.extend(filled(delta.thinking).map(|text| Delta::Reasoning { index, text }));
+                let index = self.block(wire_index).map_or(0, |block| block.index);
+                out.extend(non_empty(delta.thinking).map(|text| Delta::Reasoning { index, text }));
             }
             "signature_delta" => {
-                let index = self.block(wire).map_or(0, |block| block.index);
-                let signature = filled(delta.signature);
+                let index = self.block(wire_index).map_or(0, |block| block.index);
+                let signature = non_empty(delta.signature);
                 out.extend(
                     signature.map(|signature| Delta::ReasoningSignature { index, signature }),
                 );
@@ -233,8 +237,8 @@ impl AnthropicDecoder {
         }
     }
 
-    /// A block has ended: no pieces of what it brought whole will come. Blocks do not overlap, so
-    /// that this goes for all.
+    /// Emits the complete arguments of blocks that received no fragments. Called when a block ends;
+    /// applies to all blocks, because blocks do not overlap.
     fn finish_blocks(&mut self, out: &mut Vec<Delta>) {
         for block in &mut self.blocks {
             if let Some(fragment) = block.input.take() {
@@ -245,34 +249,34 @@ impl AnthropicDecoder {
 
     fn open_block(
         &mut self,
-        wire: Option<u32>,
+        wire_index: Option<u32>,
         is_call: bool,
         input: Option<String>,
     ) -> Result<u32, ModelFailure> {
-        let most = limits::MODEL_BLOCKS_MAX;
-        if self.blocks.len() >= most {
+        let blocks_max = limits::MODEL_BLOCKS_MAX;
+        if self.blocks.len() >= blocks_max {
             return Err(ModelFailure::permanent(format!(
-                "the model's blocks exceed the limit of {most}"
+                "the model's response has more than {blocks_max} content blocks"
             )));
         }
         let is_free = |index: &u32| self.blocks.iter().all(|block| block.index != *index);
-        let index = wire.filter(is_free).or_else(|| (0..).find(is_free)).unwrap_or_default();
-        let wire = wire.unwrap_or(index);
-        self.blocks.push(OpenBlock { wire_index: wire, index, is_call, input });
+        let index = wire_index.filter(is_free).or_else(|| (0..).find(is_free)).unwrap_or_default();
+        let wire_index = wire_index.unwrap_or(index);
+        self.blocks.push(OpenBlock { wire_index, index, is_call, input });
         Ok(index)
     }
 
-    /// The latest block of that index, or the latest of all where there is no index.
-    fn block(&mut self, wire: Option<u32>) -> Option<&mut OpenBlock> {
+    /// Returns the latest block with `wire_index`, or the latest block if the index is missing.
+    fn block(&mut self, wire_index: Option<u32>) -> Option<&mut OpenBlock> {
         let mut blocks = self.blocks.iter_mut().rev();
-        match wire {
-            Some(wire) => blocks.find(|block| block.wire_index == wire),
+        match wire_index {
+            Some(wire_index) => blocks.find(|block| block.wire_index == wire_index),
             None => blocks.next(),
         }
     }
 }
 
-fn filled(text: Option<String>) -> Option<String> {
+fn non_empty(text: Option<String>) -> Option<String> {
     text.filter(|text| !text.is_empty())
 }
 
@@ -289,7 +293,7 @@ fn push_usage(usage: Option<WireUsage>, out: &mut Vec<Delta>) {
 }
 
 fn push_stop_reason(reason: Option<String>, out: &mut Vec<Delta>) {
-    let Some(reason) = filled(reason) else { return };
+    let Some(reason) = non_empty(reason) else { return };
     out.push(Delta::Stopped(match &*reason {
         "tool_use" => StopReason::ToolUse,
         "max_tokens" | "model_context_window_exceeded" => StopReason::MaxTokens,
@@ -299,23 +303,23 @@ fn push_stop_reason(reason: Option<String>, out: &mut Vec<Delta>) {
     }));
 }
 
-/// JSON that does not fit our types: no matter in an event we don't know.
-fn check_unparsed_event(event: &SseEvent<'_>) -> Result<(), ModelFailure> {
+/// Accepts an event whose JSON does not fit the wire types if its type is unknown; fails otherwise.
+fn validate_unparsed_event(event: &SseEvent<'_>) -> Result<(), ModelFailure> {
     let data: &str = &event.data;
     let kind = serde_json::from_str::<EventType<'_>>(data).ok().and_then(|kind| kind.kind);
     match kind.as_ref().map_or(&*event.name, |kind| &*kind.0) {
-        "error" => Err(failure_in(data)),
+        "error" => Err(parse_failure(data)),
         "message_start"
         | "message_delta"
         | "message_stop"
         | "content_block_start"
         | "content_block_delta"
         | "content_block_stop"
-        | "" => Err(stream_parser::unexpected(data)),
+        | "" => Err(stream_parser::unexpected_shape(data)),
         _ => Ok(()),
     }
 }
 
-fn failure_in(data: &str) -> ModelFailure {
+fn parse_failure(data: &str) -> ModelFailure {
     failure::from_error_value(&serde_json::from_str(data).unwrap_or_default())
 }

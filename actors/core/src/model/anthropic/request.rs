@@ -1,4 +1,4 @@
-//! Writes requests for Anthropic Messages.
+//! Encodes requests for Anthropic Messages.
 
 use crate::{
     message::{AssistantMessage, Reasoning},
@@ -8,13 +8,13 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use std::{borrow::Cow, collections::BTreeSet};
 
-/// What stands where the format demands a user's turn and the conversation has none.
+/// Text of a user message that is inserted where the format requires one and there is none.
 const CONTINUE: &str = "Continue.";
 
-/// The body of `POST /v1/messages`.
+/// Encodes the body of `POST /v1/messages`.
 ///
-/// Both parts of the system prompt, the last tool and the newest message end in cache marks, so that
-/// the next step pays for what is new. Four are as many as the format allows.
+/// Sets a cache marker on each part of the system prompt, on the last tool and on the newest message,
+/// so that the next step pays full price for new content only. The format allows four markers.
 pub fn encode(request: &ModelRequest) -> Vec<u8> {
     let turns =
         request::build_turns(&request.messages, |id| Some(request::replace_illegal_chars(id)));
@@ -28,23 +28,23 @@ pub fn encode(request: &ModelRequest) -> Vec<u8> {
         })
         .collect();
     let forced = request.forced_tool.as_deref().map(request::wire_tool_name);
-    // The format demands tools where the conversation has calls.
+    // The format requires tool declarations if the conversation contains calls.
     let retired_only = (tools.is_empty() && called_tools(&turns).next().is_some()).then(|| {
         let names: BTreeSet<_> = called_tools(&turns).collect();
         tools.extend(names.into_iter().map(retired_tool));
         ToolChoice { kind: "none", name: None }
     });
-    // Thinking and a forced call exclude each other.
+    // The format does not allow thinking together with a forced call.
     let thinking = forced.as_ref().map(|_| TypeTag { kind: "disabled" });
     let forced = forced.map(|name| ToolChoice { kind: "tool", name: Some(name) });
     if let Some(last) = tools.last_mut() {
         last.cache_control = Some(EPHEMERAL);
     }
-    let marked = |text| ContentBlock {
+    let with_cache_marker = |text| ContentBlock {
         cache_control: Some(EPHEMERAL),
         ..ContentBlock::from_content(Content::Text { text })
     };
-    let system = request.system.parts().map(marked).collect();
+    let system = request.system.parts().map(with_cache_marker).collect();
     let body = Body {
         model: &request.model,
         max_tokens: request.max_tokens,
@@ -153,7 +153,7 @@ impl<'a> ContentBlock<'a> {
     }
 }
 
-/// The turns as messages of alternating roles, a user's first and last.
+/// Encodes the turns as messages of alternating roles; the first and the last have the user role.
 fn encode_messages<'a>(turns: &'a [Turn<'a>]) -> Vec<WireMessage<'a>> {
     let mut messages: Vec<WireMessage<'a>> = Vec::with_capacity(turns.len() + 1);
     for turn in turns {
@@ -163,14 +163,14 @@ fn encode_messages<'a>(turns: &'a [Turn<'a>]) -> Vec<WireMessage<'a>> {
                     texts.iter().map(|text| ContentBlock::from_content(Content::Text { text }));
                 push_user_blocks(&mut messages, content);
             }
-            Turn::Assistant(said, exchanges) => {
+            Turn::Assistant(message, exchanges) => {
                 if messages.last().is_none_or(|last| last.role == MessageRole::Assistant) {
                     push_user_blocks(
                         &mut messages,
                         [ContentBlock::from_content(Content::Text { text: CONTINUE })],
                     );
                 }
-                let content = assistant_blocks(said, exchanges);
+                let content = assistant_blocks(message, exchanges);
                 messages.push(WireMessage { role: MessageRole::Assistant, content });
                 if !exchanges.is_empty() {
                     push_user_blocks(&mut messages, exchanges.iter().map(result_block));
@@ -190,7 +190,7 @@ fn encode_messages<'a>(turns: &'a [Turn<'a>]) -> Vec<WireMessage<'a>> {
     messages
 }
 
-/// Adds to the user's turn: results and the text after them are one message.
+/// Appends to the last user message, or adds one: results and the text after them form one message.
 fn push_user_blocks<'a>(
     messages: &mut Vec<WireMessage<'a>>,
     blocks: impl IntoIterator<Item = ContentBlock<'a>>,
@@ -205,11 +205,11 @@ fn push_user_blocks<'a>(
 }
 
 fn assistant_blocks<'a>(
-    said: &'a AssistantMessage,
+    message: &'a AssistantMessage,
     exchanges: &'a [CallWithResult<'a>],
 ) -> Vec<ContentBlock<'a>> {
-    let thoughts = said.reasoning.iter().filter_map(|block| match block {
-        // Unsigned thinking is refused: it is another provider's, or was cut off.
+    let reasoning = message.reasoning.iter().filter_map(|block| match block {
+        // The provider rejects unsigned thinking, which is another provider's or was truncated.
         Reasoning::Thinking { text, signature } => {
             let signature = signature.as_deref().filter(|signature| !signature.is_empty())?;
             Some(Content::Thinking { thinking: text, signature })
@@ -217,15 +217,15 @@ fn assistant_blocks<'a>(
         Reasoning::Redacted { payload } if payload.is_empty() => None,
         Reasoning::Redacted { payload } => Some(Content::RedactedThinking { data: payload }),
     });
-    // Blank text is refused, and so is blank space at the end of the last block.
-    let text = Some(said.text.trim_end()).filter(|text| !text.is_empty());
+    // The provider rejects blank text, and white space at the end of the last block.
+    let text = Some(message.text.trim_end()).filter(|text| !text.is_empty());
     let text = text.map(|text| Content::Text { text });
     let calls = exchanges.iter().map(|exchange| Content::ToolUse {
         id: &exchange.id,
         name: &exchange.tool,
         input: &exchange.arguments,
     });
-    thoughts.chain(text).chain(calls).map(ContentBlock::from_content).collect()
+    reasoning.chain(text).chain(calls).map(ContentBlock::from_content).collect()
 }
 
 fn result_block<'a>(exchange: &'a CallWithResult<'a>) -> ContentBlock<'a> {
@@ -246,7 +246,7 @@ fn called_tools<'a>(turns: &'a [Turn<'a>]) -> impl Iterator<Item = &'a str> {
         .map(|exchange| &*exchange.tool)
 }
 
-/// The declaration of a tool that the conversation has called and that is not offered any more.
+/// Declares a tool that the conversation has called and that is no longer offered.
 fn retired_tool(name: &str) -> WireTool<'_> {
     WireTool {
         name: Cow::Borrowed(name),

@@ -1,8 +1,8 @@
-//! Which call a piece of a tool call belongs to.
+//! Assigns the pieces of tool calls to their calls.
 //!
-//! The format says: by `index`. Servers that imitate it leave the index out, give all calls index
-//! 0, repeat the id and the name with every piece, or invent a new id for every piece. Each of
-//! these is recognised here, so that the rest sees calls with indexes of their own.
+//! The format identifies a call by `index`. Some compatible servers omit the index, use index 0 for
+//! all calls, repeat the id and the name with every piece, or generate a new id for every piece. The
+//! tracker handles each of these cases and gives every call an index of its own.
 
 use crate::{
     limits,
@@ -21,11 +21,11 @@ pub(super) struct WireCallPiece {
 #[derive(Deserialize)]
 pub(super) struct WireFunctionPiece {
     name: Option<String>,
-    /// Text, but some servers send the object itself.
+    /// A JSON text. Some servers send the JSON object itself.
     arguments: Option<Value>,
 }
 
-/// The calls of one message, as they come.
+/// The calls of one message, in order of arrival.
 #[derive(Debug, Default)]
 pub(super) struct CallTracker {
     calls: Vec<TrackedCall>,
@@ -43,7 +43,7 @@ struct TrackedCall {
 enum CallKey {
     Index(u32),
     NoIndex,
-    /// The one `function_call` of the old format.
+    /// The only `function_call` of the legacy format.
     Legacy,
 }
 
@@ -52,64 +52,66 @@ impl CallTracker {
         self.calls.is_empty()
     }
 
-    /// Reads a piece of a call.
+    /// Adds a piece of a call.
     pub(super) fn add_piece(
         &mut self,
         call: WireCallPiece,
         out: &mut Vec<Delta>,
     ) -> Result<(), ModelFailure> {
         let id = call.id.unwrap_or_default();
-        let (name, arguments) = parts(call.function);
+        let (name, arguments) = split_function(call.function);
         let key = call.index.map_or(CallKey::NoIndex, CallKey::Index);
-        let found = match key {
-            CallKey::Index(_) => self.calls.iter().rposition(|seen| seen.key == key),
+        let position = match key {
+            CallKey::Index(_) => self.calls.iter().rposition(|tracked| tracked.key == key),
             CallKey::NoIndex if id.is_empty() && name.is_empty() => self.calls.len().checked_sub(1),
             CallKey::NoIndex if id.is_empty() => None,
-            CallKey::NoIndex | CallKey::Legacy => self.calls.iter().rposition(|seen| seen.id == id),
+            CallKey::NoIndex | CallKey::Legacy => {
+                self.calls.iter().rposition(|tracked| tracked.id == id)
+            }
         };
-        // Another id with a name is another call, whatever its index says.
-        let found = found.filter(|at| {
-            let seen = &self.calls[*at];
-            name.is_empty() || id.is_empty() || seen.id.is_empty() || seen.id == id
+        // A different id together with a name starts another call, even with the same index.
+        let position = position.filter(|position| {
+            let tracked = &self.calls[*position];
+            name.is_empty() || id.is_empty() || tracked.id.is_empty() || tracked.id == id
         });
-        self.apply_piece(key, found, id, name, arguments, out)
+        self.apply_piece(key, position, id, name, arguments, out)
     }
 
-    /// Reads a piece of the old format's only call.
+    /// Adds a piece of the legacy format's only call.
     pub(super) fn add_legacy_piece(
         &mut self,
         function: WireFunctionPiece,
         out: &mut Vec<Delta>,
     ) -> Result<(), ModelFailure> {
-        let (name, arguments) = parts(Some(function));
-        let found = self.calls.iter().position(|seen| seen.key == CallKey::Legacy);
-        self.apply_piece(CallKey::Legacy, found, String::new(), name, arguments, out)
+        let (name, arguments) = split_function(Some(function));
+        let position = self.calls.iter().position(|tracked| tracked.key == CallKey::Legacy);
+        self.apply_piece(CallKey::Legacy, position, String::new(), name, arguments, out)
     }
 
     fn apply_piece(
         &mut self,
         key: CallKey,
-        found: Option<usize>,
+        position: Option<usize>,
         id: String,
         name: String,
         arguments: String,
         out: &mut Vec<Delta>,
     ) -> Result<(), ModelFailure> {
-        let is_new = found.is_none();
-        let at = match found {
-            Some(at) => at,
+        let is_new = position.is_none();
+        let position = match position {
+            Some(position) => position,
             None => self.open_call(key)?,
         };
-        let seen = &mut self.calls[at];
-        // The first id stands; a name may come in pieces, or whole each time.
-        let provider_id = if seen.id.is_empty() { id } else { String::new() };
-        let tool = if seen.name == name { String::new() } else { name };
-        seen.id.push_str(&provider_id);
-        seen.name.push_str(&tool);
-        if seen.id.len() + seen.name.len() > limits::TOOL_NAME_BYTES_MAX {
-            return Err(exceeded("tool name", limits::TOOL_NAME_BYTES_MAX));
+        let tracked = &mut self.calls[position];
+        // The first id is kept. A name may arrive in pieces, or completely with each piece.
+        let provider_id = if tracked.id.is_empty() { id } else { String::new() };
+        let tool = if tracked.name == name { String::new() } else { name };
+        tracked.id.push_str(&provider_id);
+        tracked.name.push_str(&tool);
+        if tracked.id.len() + tracked.name.len() > limits::TOOL_NAME_BYTES_MAX {
+            return Err(limit_exceeded("bytes of tool name", limits::TOOL_NAME_BYTES_MAX));
         }
-        let index = seen.index;
+        let index = tracked.index;
         if is_new || !provider_id.is_empty() || !tool.is_empty() {
             out.push(Delta::CallStarted { index, provider_id, tool });
         }
@@ -120,22 +122,22 @@ impl CallTracker {
     }
 
     fn open_call(&mut self, key: CallKey) -> Result<usize, ModelFailure> {
-        let most = limits::CALLS_PER_STEP_MAX;
-        if self.calls.len() >= most {
-            return Err(exceeded("tool calls", most));
+        let calls_max = limits::CALLS_PER_STEP_MAX;
+        if self.calls.len() >= calls_max {
+            return Err(limit_exceeded("tool calls", calls_max));
         }
-        let is_free = |index: &u32| self.calls.iter().all(|seen| seen.index != *index);
-        let wanted = match key {
+        let is_free = |index: &u32| self.calls.iter().all(|tracked| tracked.index != *index);
+        let wire_index = match key {
             CallKey::Index(index) => Some(index),
             CallKey::NoIndex | CallKey::Legacy => None,
         };
-        let index = wanted.filter(is_free).or_else(|| (0..).find(is_free)).unwrap_or_default();
+        let index = wire_index.filter(is_free).or_else(|| (0..).find(is_free)).unwrap_or_default();
         self.calls.push(TrackedCall { key, index, id: String::new(), name: String::new() });
         Ok(self.calls.len() - 1)
     }
 }
 
-fn parts(function: Option<WireFunctionPiece>) -> (String, String) {
+fn split_function(function: Option<WireFunctionPiece>) -> (String, String) {
     let Some(WireFunctionPiece { name, arguments }) = function else { return Default::default() };
     let arguments = match arguments {
         None | Some(Value::Null) => String::new(),
@@ -147,6 +149,6 @@ fn parts(function: Option<WireFunctionPiece>) -> (String, String) {
     (name.unwrap_or_default(), arguments)
 }
 
-fn exceeded(what: &str, most: usize) -> ModelFailure {
-    ModelFailure::permanent(format!("the model's {what} exceed the limit of {most}"))
+fn limit_exceeded(what: &str, limit: usize) -> ModelFailure {
+    ModelFailure::permanent(format!("the model's response has more than {limit} {what}"))
 }

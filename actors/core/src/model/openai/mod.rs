@@ -1,7 +1,7 @@
-//! OpenAI Chat Completions, and the many servers that speak it: streams and bodies read, requests
-//! written (M1, M2).
+//! OpenAI Chat Completions and compatible servers: parses streams and response bodies, encodes
+//! requests (M1, M2).
 //!
-//! Pure; [`super`] says who calls. Shapes of the wire are private to the files below.
+//! Pure functions; [`super`] describes the callers. The wire types are private to the submodules.
 
 mod call_tracker;
 mod parser;

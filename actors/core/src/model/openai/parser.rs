@@ -1,7 +1,7 @@
-//! Reads what Chat Completions answers: event streams and whole bodies, tolerantly.
+//! Parses responses of Chat Completions: event streams and complete bodies.
 //!
-//! Unknown fields are skipped; missing and null ones are as good as absent. Only the first choice
-//! is read: we ask for no other.
+//! Tolerant: unknown fields are ignored; a null field is treated as absent. Only the first choice is
+//! parsed, because requests ask for one choice.
 
 use super::call_tracker::{CallTracker, WireCallPiece, WireFunctionPiece};
 use crate::{
@@ -19,36 +19,36 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::borrow::Cow;
 
-/// Parses a streamed answer.
+/// Parses a streamed response.
 pub type Parser = stream_parser::StreamParser<OpenAiDecoder>;
 
-/// Parses an answer that is one JSON body.
+/// Parses a response that is one JSON body.
 pub fn parse_message(body: &[u8]) -> Result<Completion, ModelFailure> {
-    let text = stream_parser::body_text(body);
+    let text = stream_parser::decode_body(body);
     let Some(chunk) = stream_parser::parse_json::<Chunk<'_>>(&text)? else {
-        return Err(stream_parser::unexpected(&text));
+        return Err(stream_parser::unexpected_shape(&text));
     };
-    let (mut reader, mut out) = (OpenAiDecoder::default(), Vec::new());
-    reader.fail_on_error(&chunk, &text)?;
+    let (mut decoder, mut out) = (OpenAiDecoder::default(), Vec::new());
+    decoder.fail_on_error(&chunk, &text)?;
     let choice = chunk.choices.unwrap_or_default().into_iter().find(Choice::is_first);
     let Some((message, reason)) =
         choice.and_then(|choice| Some((choice.message?, choice.finish_reason)))
     else {
-        return Err(stream_parser::unexpected(&text));
+        return Err(stream_parser::unexpected_shape(&text));
     };
-    reader.apply_message(*message, &mut out)?;
-    reader.apply_finish_reason(reason.map(|reason| reason.0), &mut out)?;
+    decoder.apply_message(*message, &mut out)?;
+    decoder.apply_finish_reason(reason.map(|reason| reason.0), &mut out)?;
     push_usage(chunk.usage, &mut out);
-    stream_parser::fold(out)
+    stream_parser::fold_deltas(out)
 }
 
-/// What is known of the stream so far.
+/// State of a stream between events.
 #[derive(Debug, Default)]
 pub struct OpenAiDecoder {
     calls: CallTracker,
     is_thinking: bool,
     is_refused: bool,
-    /// A `finish_reason` came: only usage may follow.
+    /// True after a `finish_reason`; only usage may follow.
     is_stopped: bool,
 }
 
@@ -68,17 +68,17 @@ struct Chunk<'a> {
 #[derive(Deserialize)]
 struct Choice<'a> {
     index: Option<u32>,
-    // Boxed: large and mostly empty, and a choice is moved a few times.
+    // Boxed: large, mostly empty, and moved several times.
     delta: Option<Box<PartialMessage>>,
     message: Option<Box<PartialMessage>>,
     #[serde(borrow)]
     finish_reason: Option<Text<'a>>,
 }
 
-/// A piece of a message, or all of it.
+/// A piece of a message, or a complete message.
 #[derive(Deserialize)]
 struct PartialMessage {
-    /// Text, or with some servers a list of parts.
+    /// A text; some servers send a list of parts.
     content: Option<Value>,
     refusal: Option<String>,
     reasoning_content: Option<String>,
@@ -102,10 +102,10 @@ impl EventDecoder for OpenAiDecoder {
         }
         if event.name == "error" {
             stream_parser::parse_json::<serde::de::IgnoredAny>(data)?;
-            return Err(failure_in(data));
+            return Err(parse_failure(data));
         }
         let Some(chunk) = stream_parser::parse_json::<Chunk<'_>>(data)? else {
-            return Err(stream_parser::unexpected(data));
+            return Err(stream_parser::unexpected_shape(data));
         };
         self.fail_on_error(&chunk, data)?;
         for choice in chunk.choices.into_iter().flatten().filter(Choice::is_first) {
@@ -119,7 +119,7 @@ impl EventDecoder for OpenAiDecoder {
     }
 
     fn finish(&mut self, out: &mut Vec<Delta>) {
-        // Some servers close after the `finish_reason`, without `[DONE]`: nothing is missing.
+        // Some servers close the stream after `finish_reason` without `[DONE]`; it is complete.
         if self.is_stopped {
             out.push(Delta::Finished);
         }
@@ -129,7 +129,7 @@ impl EventDecoder for OpenAiDecoder {
 impl OpenAiDecoder {
     fn fail_on_error(&self, chunk: &Chunk<'_>, data: &str) -> Result<(), ModelFailure> {
         let is_error = chunk.object.as_ref().is_some_and(|object| object.0 == "error");
-        if is_error || chunk.error.is_some() { Err(failure_in(data)) } else { Ok(()) }
+        if is_error || chunk.error.is_some() { Err(parse_failure(data)) } else { Ok(()) }
     }
 
     fn apply_message(
@@ -137,16 +137,17 @@ impl OpenAiDecoder {
         piece: PartialMessage,
         out: &mut Vec<Delta>,
     ) -> Result<(), ModelFailure> {
-        // Where both names are used, both say the same.
-        let thought = filled(piece.reasoning_content).or_else(|| text_of(piece.reasoning?));
-        if let Some(text) = thought {
+        // If a server sends both fields, they have the same content.
+        let reasoning =
+            non_empty(piece.reasoning_content).or_else(|| content_text(piece.reasoning?));
+        if let Some(text) = reasoning {
             if !std::mem::replace(&mut self.is_thinking, true) {
                 out.push(Delta::ReasoningStarted { index: 0, redacted: None });
             }
             out.push(Delta::Reasoning { index: 0, text });
         }
-        out.extend(piece.content.and_then(text_of).map(Delta::Text));
-        if let Some(refusal) = filled(piece.refusal) {
+        out.extend(piece.content.and_then(content_text).map(Delta::Text));
+        if let Some(refusal) = non_empty(piece.refusal) {
             self.is_refused = true;
             out.push(Delta::Text(refusal));
         }
@@ -167,13 +168,13 @@ impl OpenAiDecoder {
         let Some(reason) = reason.filter(|reason| !reason.is_empty()) else { return Ok(()) };
         let reason = match &*reason {
             "error" | "insufficient_system_resource" => {
-                return Err(ModelFailure::temporary("the model's provider broke off the answer"));
+                return Err(ModelFailure::temporary("the model provider aborted the response"));
             }
             "length" => StopReason::MaxTokens,
             "content_filter" => StopReason::Refusal,
             _ if self.is_refused => StopReason::Refusal,
             "tool_calls" | "function_call" => StopReason::ToolUse,
-            // A forced call ends with `stop`, with some servers every call does.
+            // Some servers end every message with calls with `stop`; others only a forced call.
             _ if !self.calls.is_empty() => StopReason::ToolUse,
             _ => StopReason::EndTurn,
         };
@@ -183,12 +184,12 @@ impl OpenAiDecoder {
     }
 }
 
-fn filled(text: Option<String>) -> Option<String> {
+fn non_empty(text: Option<String>) -> Option<String> {
     text.filter(|text| !text.is_empty())
 }
 
-/// The text of a content: text itself, or the texts among a list of parts.
-fn text_of(content: Value) -> Option<String> {
+/// Returns the text of `content`: a string, or the texts in a list of parts.
+fn content_text(content: Value) -> Option<String> {
     let text = match content {
         Value::String(text) => text,
         Value::Array(parts) => {
@@ -197,12 +198,12 @@ fn text_of(content: Value) -> Option<String> {
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => return None,
     };
-    filled(Some(text))
+    non_empty(Some(text))
 }
 
 fn push_usage(usage: Option<Value>, out: &mut Vec<Delta>) {
     let Some(usage) = usage else { return };
-    let number = |of: &Value, name: &str| of.get(name).and_then(Value::as_u64);
+    let number = |object: &Value, name: &str| object.get(name).and_then(Value::as_u64);
     let details = usage.get("prompt_tokens_details");
     let cached = details
         .and_then(|details| number(details, "cached_tokens"))
@@ -214,6 +215,6 @@ fn push_usage(usage: Option<Value>, out: &mut Vec<Delta>) {
     }));
 }
 
-fn failure_in(data: &str) -> ModelFailure {
+fn parse_failure(data: &str) -> ModelFailure {
     failure::from_error_value(&serde_json::from_str(data).unwrap_or_default())
 }

@@ -1,4 +1,4 @@
-//! Writes requests for Chat Completions.
+//! Encodes requests for Chat Completions.
 
 use crate::{
     message::{AssistantMessage, Reasoning},
@@ -8,24 +8,24 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
-/// Characters of a call's id that OpenAI accepts.
+/// Maximum length of a call id that OpenAI accepts.
 const CALL_ID_CHARS_MAX: usize = 40;
 
-/// In what the servers differ.
+/// Options for differences between servers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EncodeOptions {
-    /// Send `max_tokens`, which most compatible servers know, and not `max_completion_tokens`,
-    /// which OpenAI's newer models demand.
+    /// Sends `max_tokens`, which most compatible servers expect, instead of `max_completion_tokens`,
+    /// which OpenAI's newer models require.
     pub legacy_max_tokens: bool,
-    /// Send thinking back as `reasoning_content`, which some reasoning models demand between
-    /// calls and OpenAI refuses.
+    /// Sends thinking back as `reasoning_content`, which some reasoning models require between calls
+    /// and OpenAI rejects.
     pub sends_reasoning: bool,
 }
 
-/// The body of `POST /chat/completions`.
+/// Encodes the body of `POST /chat/completions`.
 pub fn encode(request: &ModelRequest, options: EncodeOptions) -> Vec<u8> {
-    let keep = |id| Some(Cow::Borrowed(id)).filter(|id: &Cow<'_, str>| is_valid_call_id(id));
-    let turns = request::build_turns(&request.messages, keep);
+    let valid_id = |id| Some(Cow::Borrowed(id)).filter(|id: &Cow<'_, str>| is_valid_call_id(id));
+    let turns = request::build_turns(&request.messages, valid_id);
     let tools = request::wire_tools(&request.tools)
         .into_iter()
         .map(|(name, tool)| WireTool {
@@ -38,17 +38,17 @@ pub fn encode(request: &ModelRequest, options: EncodeOptions) -> Vec<u8> {
         })
         .collect();
     let system = request.system.text();
-    let most = Some(request.max_tokens);
+    let max_tokens = Some(request.max_tokens);
     let body = Body {
         model: &request.model,
-        max_completion_tokens: most.filter(|_| !options.legacy_max_tokens),
-        max_tokens: most.filter(|_| options.legacy_max_tokens),
+        max_completion_tokens: max_tokens.filter(|_| !options.legacy_max_tokens),
+        max_tokens: max_tokens.filter(|_| options.legacy_max_tokens),
         stream: true,
         stream_options: StreamOptions { include_usage: true },
         tools,
         tool_choice: request.forced_tool.as_deref().map(|tool| FunctionChoice {
             kind: FUNCTION,
-            function: Named { name: request::wire_tool_name(tool) },
+            function: FunctionName { name: request::wire_tool_name(tool) },
         }),
         messages: encode_messages(&system, &turns, options),
     };
@@ -89,11 +89,11 @@ struct WireTool<'a> {
 struct FunctionChoice<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
-    function: Named<'a>,
+    function: FunctionName<'a>,
 }
 
 #[derive(Serialize)]
-struct Named<'a> {
+struct FunctionName<'a> {
     name: Cow<'a, str>,
 }
 
@@ -115,7 +115,7 @@ enum WireMessage<'a> {
         content: Cow<'a, str>,
     },
     Assistant {
-        /// Null where there are only calls.
+        /// Null if the message has only calls.
         content: Option<&'a str>,
         #[serde(skip_serializing_if = "String::is_empty")]
         reasoning_content: String,
@@ -139,7 +139,7 @@ struct WireCall<'a> {
 #[derive(Serialize)]
 struct CalledFunction<'a> {
     name: &'a str,
-    /// JSON, as text.
+    /// A JSON object as text.
     arguments: String,
 }
 
@@ -154,15 +154,15 @@ fn encode_messages<'a>(
     }
     for turn in turns {
         match turn {
-            // One message: the chat templates of some models refuse two in a row.
+            // One message: the chat templates of some models reject two consecutive user messages.
             Turn::User(texts) => messages.push(WireMessage::User {
                 content: match texts.as_slice() {
                     [text] => Cow::Borrowed(*text),
                     texts => Cow::Owned(texts.join("\n\n")),
                 },
             }),
-            Turn::Assistant(said, exchanges) => {
-                messages.push(assistant(said, exchanges, options));
+            Turn::Assistant(message, exchanges) => {
+                messages.push(assistant_message(message, exchanges, options));
                 messages.extend(exchanges.iter().map(tool_message));
             }
         }
@@ -170,23 +170,27 @@ fn encode_messages<'a>(
     messages
 }
 
-fn assistant<'a>(
-    said: &'a AssistantMessage,
+fn assistant_message<'a>(
+    message: &'a AssistantMessage,
     exchanges: &'a [CallWithResult<'a>],
     options: EncodeOptions,
 ) -> WireMessage<'a> {
     let tool_calls = exchanges.iter().map(|exchange| WireCall {
         id: &exchange.id,
         kind: FUNCTION,
-        function: CalledFunction { name: &exchange.tool, arguments: text_of(&exchange.arguments) },
+        function: CalledFunction {
+            name: &exchange.tool,
+            arguments: arguments_text(&exchange.arguments),
+        },
     });
-    let content = Some(said.text.as_str()).filter(|text| !text.trim().is_empty());
-    let reasoning_content = if options.sends_reasoning { thoughts(said) } else { String::new() };
+    let content = Some(message.text.as_str()).filter(|text| !text.trim().is_empty());
+    let reasoning_content =
+        if options.sends_reasoning { reasoning_text(message) } else { String::new() };
     WireMessage::Assistant { content, reasoning_content, tool_calls: tool_calls.collect() }
 }
 
-fn thoughts(said: &AssistantMessage) -> String {
-    let readable = said.reasoning.iter().filter_map(|block| match block {
+fn reasoning_text(message: &AssistantMessage) -> String {
+    let readable = message.reasoning.iter().filter_map(|block| match block {
         Reasoning::Thinking { text, .. } => Some(text.as_str()),
         Reasoning::Redacted { .. } => None,
     });
@@ -195,20 +199,20 @@ fn thoughts(said: &AssistantMessage) -> String {
 
 fn tool_message<'a>(exchange: &'a CallWithResult<'a>) -> WireMessage<'a> {
     let (result, tool_call_id) = (exchange.result, &*exchange.id);
-    // The format has no flag for it: the text must say that it tells of a failure.
-    let says = result.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("error"));
-    let content = match exchange.is_error && !says {
+    // The format has no error flag, so the text must say that the call failed.
+    let has_prefix = result.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("error"));
+    let content = match exchange.is_error && !has_prefix {
         true => Cow::Owned(format!("error: {result}")),
         false => Cow::Borrowed(result),
     };
     WireMessage::Tool { tool_call_id, content }
 }
 
-fn text_of(arguments: &Map<String, Value>) -> String {
+fn arguments_text(arguments: &Map<String, Value>) -> String {
     serde_json::to_string(arguments).expect("maps with text keys are always JSON")
 }
 
 fn is_valid_call_id(id: &str) -> bool {
-    let is_plain = |byte: u8| byte.is_ascii_graphic();
-    !id.is_empty() && id.len() <= CALL_ID_CHARS_MAX && id.bytes().all(is_plain)
+    let is_graphic = |byte: u8| byte.is_ascii_graphic();
+    !id.is_empty() && id.len() <= CALL_ID_CHARS_MAX && id.bytes().all(is_graphic)
 }

@@ -1,7 +1,7 @@
-//! One short history a feature, so that a change that reads old logs otherwise shows which feature it
-//! breaks. Each is told as `tests/histories/v0_1_NAME.jsonl`; what it must say stands in [`FEATURES`].
+//! One short history per feature, so that a change in the meaning of old logs shows which feature it
+//! breaks. Each is stored as `tests/histories/v0_1_NAME.jsonl`; [`FEATURES`] lists its event types.
 
-use super::{HistoryBuilder, fork_at_first_approval, name_of, read_log, rules, write_log};
+use super::{HistoryBuilder, event_type, fork_at_first_approval, read_log, rules, write_log};
 use crate::session_simulation::{SessionSimulation, user};
 use greenroom_core::{
     Rules,
@@ -23,7 +23,8 @@ use greenroom_core::{
 use serde_json::{Value, json};
 use std::{path::Path, sync::Arc, time::Duration};
 
-/// A feature: its name, its story, and the types of events that show it, in their order.
+/// A feature: its name, the function that records its history, and event types that must occur in
+/// this order.
 type Feature = (&'static str, fn() -> Vec<EventRecord>, &'static [&'static str]);
 
 const FEATURES: [Feature; 15] = [
@@ -44,62 +45,64 @@ const FEATURES: [Feature; 15] = [
     ("cancelled", cancelled, &["message_queued", "approval_cancelled", "run_cancelled"]),
 ];
 
-fn file(name: &str) -> String {
+fn history_name(name: &str) -> String {
     format!("v0_1_{name}")
 }
 
 pub(super) fn write_feature_histories(folder: &Path) {
-    for (name, tell, _) in FEATURES {
-        write_log(folder, &file(name), &tell());
+    for (name, record, _) in FEATURES {
+        write_log(folder, &history_name(name), &record());
     }
-    write_log(folder, &file("fork_of_a_plan"), &fork_at_first_approval(&plan_in_parts()));
+    let fork = fork_at_first_approval(&plan_in_parts());
+    write_log(folder, &history_name("fork_of_a_plan"), &fork);
 }
 
 #[test]
-fn d7_each_feature_has_its_history() {
-    for (name, tell, shows) in FEATURES {
-        let on_file = read_log(&super::folder().join(file(name)).with_extension("jsonl"));
-        for log in [on_file, tell()] {
-            let mut kinds = log.iter().map(|record| name_of(&record.event));
-            let in_order = shows.iter().all(|shown| kinds.any(|kind| kind == *shown));
-            assert!(in_order, "{name} does not show {shows:?}");
+fn d7_each_feature_has_a_history_with_its_event_types() {
+    for (name, record, expected_types) in FEATURES {
+        let path = super::histories_folder().join(history_name(name)).with_extension("jsonl");
+        for log in [read_log(&path), record()] {
+            let mut types = log.iter().map(|record| event_type(&record.event));
+            let in_order =
+                expected_types.iter().all(|expected| types.any(|kind| kind == *expected));
+            assert!(in_order, "{name} does not contain {expected_types:?}");
         }
     }
 }
 
-/// A session of that agent, with one message.
+/// Creates a session with one message. `change` changes its agent.
 fn session_with_message(change: impl FnOnce(&mut AgentProfile)) -> HistoryBuilder {
     let mut agent = AgentProfile::new(rules::agent_name());
     agent.models = vec!["small".to_owned()];
     change(&mut agent);
     let tools = Arc::new(rules::build_registry(1, false));
     let rules = Rules::new(Arc::new(agent), Arc::new(Matrix::default()), tools);
-    let mut story = HistoryBuilder { simulation: SessionSimulation::with_rules(3, rules) };
-    story.simulation.budget_limit = None;
+    let mut builder = HistoryBuilder { simulation: SessionSimulation::with_rules(3, rules) };
+    builder.simulation.budget_limit = None;
     let (owner, agent) = (user("ann"), rules::agent_name());
     let settings = Settings::default();
-    story.apply_input(Input::CreateSession { owner, agent, title: None, settings });
-    story.submit("u1");
-    story
+    builder.apply_input(Input::CreateSession { owner, agent, title: None, settings });
+    builder.submit("u1");
+    builder
 }
 
-/// Calls these tools, each with its own arguments.
-fn call_tools(story: &mut HistoryBuilder, tools: &[&str]) {
-    let arguments = |at: usize| Arguments::Json(json!({"n": at}));
-    let calls = tools.iter().enumerate().map(|(at, tool)| (*tool, arguments(at)));
-    story.complete_step("Calling.", calls.collect());
+/// Completes a step that calls the tools, each with its own arguments.
+fn call_tools(builder: &mut HistoryBuilder, tools: &[&str]) {
+    let arguments = |index: usize| Arguments::Json(json!({"n": index}));
+    let calls = tools.iter().enumerate().map(|(index, tool)| (*tool, arguments(index)));
+    builder.complete_step("Calling.", calls.collect());
 }
 
-/// The tool did it.
-fn complete_tool(story: &mut HistoryBuilder, tool: &str) {
+/// Completes the running attempt of the tool.
+fn complete_tool(builder: &mut HistoryBuilder, tool: &str) {
     let structured = Some(json!({"did": tool}));
     let output = ToolOutput { text: format!("did {tool}"), structured, ..ToolOutput::default() };
-    story.finish_tool(tool, ToolOutcome::Completed(output));
+    builder.finish_tool(tool, ToolOutcome::Completed(output));
 }
 
-fn finish(mut story: HistoryBuilder) -> Vec<EventRecord> {
-    story.complete_step("It is done.", vec![]);
-    story.simulation.log
+fn finish(mut builder: HistoryBuilder) -> Vec<EventRecord> {
+    builder.complete_step("It is done.", vec![]);
+    builder.simulation.log
 }
 
 fn answer() -> Vec<EventRecord> {
@@ -107,71 +110,71 @@ fn answer() -> Vec<EventRecord> {
 }
 
 fn parallel() -> Vec<EventRecord> {
-    let mut story = session_with_message(|_| ());
-    call_tools(&mut story, &["read", "read_guessed", "low"]);
+    let mut builder = session_with_message(|_| ());
+    call_tools(&mut builder, &["read", "read_guessed", "low"]);
     for tool in ["read_guessed", "low", "read"] {
-        complete_tool(&mut story, tool);
+        complete_tool(&mut builder, tool);
     }
-    finish(story)
+    finish(builder)
 }
 
 fn step_answer(
-    story: &HistoryBuilder,
+    builder: &HistoryBuilder,
     tool: &str,
     approved: bool,
     arguments: Option<Value>,
 ) -> PlanStepAnswer {
     let reason = Some("I looked".to_owned());
-    PlanStepAnswer { call_id: story.call(tool), approved, reason, arguments }
+    PlanStepAnswer { call_id: builder.call(tool), approved, reason, arguments }
 }
 
 fn plan_edited() -> Vec<EventRecord> {
-    let mut story = session_with_message(|_| ());
-    call_tools(&mut story, &["high"]);
-    let edited = step_answer(&story, "high", true, Some(json!({"n": 10, "note": "less"})));
-    story.answer_approval(ApprovalAnswer::Steps(vec![edited]), false);
-    complete_tool(&mut story, "high");
-    finish(story)
+    let mut builder = session_with_message(|_| ());
+    call_tools(&mut builder, &["high"]);
+    let edited = step_answer(&builder, "high", true, Some(json!({"n": 10, "note": "less"})));
+    builder.answer_approval(ApprovalAnswer::Steps(vec![edited]), false);
+    complete_tool(&mut builder, "high");
+    finish(builder)
 }
 
 fn plan_in_parts() -> Vec<EventRecord> {
-    let mut story = session_with_message(|_| ());
-    call_tools(&mut story, &["high", "high_again", "high_beside"]);
-    let no = step_answer(&story, "high", false, None);
-    story.answer_approval(ApprovalAnswer::Steps(vec![no]), false);
-    story.answer_approval(ApprovalAnswer::Overall { approved: true, reason: None }, false);
+    let mut builder = session_with_message(|_| ());
+    call_tools(&mut builder, &["high", "high_again", "high_beside"]);
+    let rejected = step_answer(&builder, "high", false, None);
+    builder.answer_approval(ApprovalAnswer::Steps(vec![rejected]), false);
+    builder.answer_approval(ApprovalAnswer::Overall { approved: true, reason: None }, false);
     for tool in ["high_beside", "high_again"] {
-        complete_tool(&mut story, tool);
+        complete_tool(&mut builder, tool);
     }
-    finish(story)
+    finish(builder)
 }
 
 fn grant() -> Vec<EventRecord> {
-    let mut story = session_with_message(|_| ());
-    story.complete_step("", vec![("high", Arguments::Json(json!({"quantity": 5})))]);
-    story.answer_approval(ApprovalAnswer::Overall { approved: true, reason: None }, true);
-    complete_tool(&mut story, "high");
-    story.complete_step("", vec![("high", Arguments::Json(json!({"quantity": 6})))]);
-    complete_tool(&mut story, "high");
-    story.apply_input(Input::RevokeGrants { grant_id: None, by: user("ann") });
-    finish(story)
+    let mut builder = session_with_message(|_| ());
+    builder.complete_step("", vec![("high", Arguments::Json(json!({"quantity": 5})))]);
+    builder.answer_approval(ApprovalAnswer::Overall { approved: true, reason: None }, true);
+    complete_tool(&mut builder, "high");
+    builder.complete_step("", vec![("high", Arguments::Json(json!({"quantity": 6})))]);
+    complete_tool(&mut builder, "high");
+    builder.apply_input(Input::RevokeGrants { grant_id: None, by: user("ann") });
+    finish(builder)
 }
 
 fn denied() -> Vec<EventRecord> {
-    let mut story = session_with_message(|_| ());
-    call_tools(&mut story, &["critical"]);
-    finish(story)
+    let mut builder = session_with_message(|_| ());
+    call_tools(&mut builder, &["critical"]);
+    finish(builder)
 }
 
-fn past_deadline(then: DeadlineAction) -> HistoryBuilder {
-    let mut story = session_with_message(|agent| {
+fn past_deadline(action: DeadlineAction) -> HistoryBuilder {
+    let mut builder = session_with_message(|agent| {
         agent.approval_deadlines =
-            ApprovalDeadlines::uniform(DeadlineRule { action: then, ..DeadlineRule::default() });
+            ApprovalDeadlines::uniform(DeadlineRule { action, ..DeadlineRule::default() });
     });
-    call_tools(&mut story, &["high"]);
-    story.simulation.now = story.simulation.now.saturating_add(Duration::from_secs(60));
-    story.apply_input(Input::Wake);
-    story
+    call_tools(&mut builder, &["high"]);
+    builder.simulation.now = builder.simulation.now.saturating_add(Duration::from_secs(60));
+    builder.apply_input(Input::Wake);
+    builder
 }
 
 fn deadline() -> Vec<EventRecord> {
@@ -180,68 +183,68 @@ fn deadline() -> Vec<EventRecord> {
 
 fn escalated() -> Vec<EventRecord> {
     let to = Role::Approver;
-    let mut story = past_deadline(DeadlineAction::Escalate { to, within_ms: Some(90_000) });
-    story.answer_approval(ApprovalAnswer::Overall { approved: true, reason: None }, false);
-    complete_tool(&mut story, "high");
-    finish(story)
+    let mut builder = past_deadline(DeadlineAction::Escalate { to, within_ms: Some(90_000) });
+    builder.answer_approval(ApprovalAnswer::Overall { approved: true, reason: None }, false);
+    complete_tool(&mut builder, "high");
+    finish(builder)
 }
 
 fn budget() -> Vec<EventRecord> {
-    let mut story = session_with_message(|agent| {
+    let mut builder = session_with_message(|agent| {
         let (scope, period) = (BudgetScope::Session, BudgetPeriod::Total);
         let measure = BudgetMeasure::from_unit(rules::UNIT);
         agent.budgets = vec![Budget { scope, period, measure, limit: 0.5 }];
     });
-    call_tools(&mut story, &["low"]);
-    story.resolve_approval(Resolution::Raise(20.0));
-    complete_tool(&mut story, "low");
-    finish(story)
+    call_tools(&mut builder, &["low"]);
+    builder.resolve_approval(Resolution::Raise(20.0));
+    complete_tool(&mut builder, "low");
+    finish(builder)
 }
 
 fn unknown_outcome() -> Vec<EventRecord> {
-    let mut story = session_with_message(|_| ());
-    call_tools(&mut story, &["low"]);
-    story.apply_input(Input::Rehydrated { user_settings: None });
-    story.resolve_approval(Resolution::Retry);
-    story.apply_input(Input::Rehydrated { user_settings: None });
-    story.resolve_approval(Resolution::Done(json!({"done": "by hand"})));
-    call_tools(&mut story, &["low"]);
-    story.apply_input(Input::Rehydrated { user_settings: None });
-    story.resolve_approval(Resolution::Failed);
-    finish(story)
+    let mut builder = session_with_message(|_| ());
+    call_tools(&mut builder, &["low"]);
+    builder.apply_input(Input::Rehydrated { user_settings: None });
+    builder.resolve_approval(Resolution::Retry);
+    builder.apply_input(Input::Rehydrated { user_settings: None });
+    builder.resolve_approval(Resolution::Done(json!({"done": "by hand"})));
+    call_tools(&mut builder, &["low"]);
+    builder.apply_input(Input::Rehydrated { user_settings: None });
+    builder.resolve_approval(Resolution::Failed);
+    finish(builder)
 }
 
 fn preflight() -> Vec<EventRecord> {
-    let mut story = session_with_message(|_| ());
-    story.complete_step("Here I am.", vec![]);
-    story.submit_with("u2", Some(true));
+    let mut builder = session_with_message(|_| ());
+    builder.complete_step("Here I am.", vec![]);
+    builder.submit_with("u2", Some(true));
     let step = |tool: &str| json!({"description": tool, "tool": tool, "arguments": {"n": 0}});
     let plan = json!({"steps": [step("high"), step("critical")], "warnings": []});
-    story.complete_step("My plan.", vec![(SUBMIT_PLAN_TOOL, Arguments::Json(plan))]);
+    builder.complete_step("My plan.", vec![(SUBMIT_PLAN_TOOL, Arguments::Json(plan))]);
     let skipped = ChecklistStepEdit { position: 2, skip: true, ..ChecklistStepEdit::default() };
-    story.resolve_approval(Resolution::Approve(vec![skipped]));
-    call_tools(&mut story, &["high"]);
-    complete_tool(&mut story, "high");
-    finish(story)
+    builder.resolve_approval(Resolution::Approve(vec![skipped]));
+    call_tools(&mut builder, &["high"]);
+    complete_tool(&mut builder, "high");
+    finish(builder)
 }
 
 fn retries() -> Vec<EventRecord> {
-    let mut story = session_with_message(|_| ());
+    let mut builder = session_with_message(|_| ());
     let failure = ModelFailure::temporary("overloaded");
     let usage = TokenUsage::default();
-    story.finish_step(Err(ModelAttemptFailure { failure, streamed: true, usage }));
-    story.advance_to_next_wake();
-    call_tools(&mut story, &["read"]);
-    story.finish_tool("read", ToolOutcome::TimedOut { after_ms: 30_000 });
-    story.advance_to_next_wake();
-    story.finish_tool("read", ToolOutcome::TimedOut { after_ms: 30_000 });
-    finish(story)
+    builder.finish_step(Err(ModelAttemptFailure { failure, streamed: true, usage }));
+    builder.advance_to_next_wake();
+    call_tools(&mut builder, &["read"]);
+    builder.finish_tool("read", ToolOutcome::TimedOut { after_ms: 30_000 });
+    builder.advance_to_next_wake();
+    builder.finish_tool("read", ToolOutcome::TimedOut { after_ms: 30_000 });
+    finish(builder)
 }
 
-/// A message while another run is going, of that kind.
-fn submit_while_busy(story: &mut HistoryBuilder, message_id: &str, on_busy: OnBusy) {
+/// Submits a message while a run is active.
+fn submit_while_busy(builder: &mut HistoryBuilder, message_id: &str, on_busy: OnBusy) {
     let digest = Digest::hash_bytes(message_id.as_bytes());
-    let message_id = MessageId::parse(message_id).expect("it is short");
+    let message_id = MessageId::parse(message_id).expect("the id is valid");
     let text = "And that too.".into();
     let preflight = None;
     let workflow = None;
@@ -249,47 +252,47 @@ fn submit_while_busy(story: &mut HistoryBuilder, message_id: &str, on_busy: OnBu
         message: NewMessage { message_id, text, digest, preflight, workflow, traceparent: None },
         on_busy,
     };
-    story.apply_input(input);
+    builder.apply_input(input);
 }
 
-/// One comes in time, one too late.
+/// One steering message arrives in time, another too late.
 fn steered() -> Vec<EventRecord> {
-    let mut story = session_with_message(|_| ());
-    submit_while_busy(&mut story, "waits", OnBusy::Queue);
-    submit_while_busy(&mut story, "in-time", OnBusy::Steer);
-    call_tools(&mut story, &["read"]);
-    complete_tool(&mut story, "read");
-    submit_while_busy(&mut story, "too-late", OnBusy::Steer);
+    let mut builder = session_with_message(|_| ());
+    submit_while_busy(&mut builder, "waits", OnBusy::Queue);
+    submit_while_busy(&mut builder, "in-time", OnBusy::Steer);
+    call_tools(&mut builder, &["read"]);
+    complete_tool(&mut builder, "read");
+    submit_while_busy(&mut builder, "too-late", OnBusy::Steer);
     for _ in 0..2 {
-        story.complete_step("It is done.", vec![]);
+        builder.complete_step("It is done.", vec![]);
     }
-    finish(story)
+    finish(builder)
 }
 
 fn interrupted() -> Vec<EventRecord> {
-    let mut story = session_with_message(|_| ());
-    submit_while_busy(&mut story, "waits", OnBusy::Queue);
+    let mut builder = session_with_message(|_| ());
+    submit_while_busy(&mut builder, "waits", OnBusy::Queue);
     let mut partial = Completion::default();
     partial.message.text = "The pri".to_owned();
-    story.apply_input(Input::Interrupt {
+    builder.apply_input(Input::Interrupt {
         message: NewMessage::new(
-            MessageId::parse("at-once").expect("it is short"),
+            MessageId::parse("at-once").expect("the id is valid"),
             "No, this.".into(),
             Digest::hash_bytes(b"at-once"),
         ),
         by: user("ann"),
         partial: Some(partial),
     });
-    story.complete_step("That instead.", vec![]);
-    finish(story)
+    builder.complete_step("That instead.", vec![]);
+    finish(builder)
 }
 
-/// With calls of every fate: done, running, asked about, and not begun.
+/// Cancels a run with calls in every phase: completed, running, waiting for approval, not started.
 fn cancelled() -> Vec<EventRecord> {
-    let mut story = session_with_message(|_| ());
-    submit_while_busy(&mut story, "waits", OnBusy::Queue);
-    call_tools(&mut story, &["read", "low", "high", "read_guessed"]);
-    complete_tool(&mut story, "read");
-    story.apply_input(Input::CancelRun { run_id: None, by: user("ann"), partial: None });
-    finish(story)
+    let mut builder = session_with_message(|_| ());
+    submit_while_busy(&mut builder, "waits", OnBusy::Queue);
+    call_tools(&mut builder, &["read", "low", "high", "read_guessed"]);
+    complete_tool(&mut builder, "read");
+    builder.apply_input(Input::CancelRun { run_id: None, by: user("ann"), partial: None });
+    finish(builder)
 }
