@@ -7,7 +7,7 @@ import { Icon, type IconName } from "./components/icon";
 import { Announcer } from "./components/announcer";
 import { OfflineBanner, ConnectionState } from "./components/connection";
 import { SignIn } from "./components/sign_in";
-import { useApprovalAnnouncements } from "./approvals/announcements";
+import { useApprovalAnnouncements } from "./approvals/approval_announcements";
 import { theme, toggleTheme } from "./state/theme";
 import { failure, approvalInbox, me, connection, start } from "./state/app_state";
 import { routeUrl, route } from "./state/route";

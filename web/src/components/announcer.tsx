@@ -1,6 +1,6 @@
 /** Says aloud, through screen readers, what was announced. */
 
-import { announcements } from "../state/announce";
+import { announcements } from "../state/announcements";
 import { useStore } from "../state/store";
 
 export function Announcer() {

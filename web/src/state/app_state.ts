@@ -8,7 +8,7 @@ import { client, type NewMessage } from "../api/client";
 import { onSignedOut, Problem, toProblem } from "../api/http";
 import { EventSocket, type SocketState } from "../api/event_socket";
 import type { Frame, Me, Approval, Session } from "../api/types";
-import { announce, endBetween } from "./announce";
+import { announce, endBetween } from "./announcements";
 import { EMPTY_VIEW, type SessionView, fold, forkedView, keepContiguous } from "./session_view";
 import { EventLog } from "./event_log";
 import { mergeNewestPage } from "./session_pages";

@@ -10,7 +10,7 @@ import { RelativeTime, ElapsedTime } from "../../components/time";
 import { Badge, Button, Dialog, EmptyState, IconButton, Loading, SegmentedControl } from "../../components/ui";
 import { formatNumber } from "../../components/format";
 import { routeUrl } from "../../state/route";
-import { type ActorNode, hasProblem, filterTree, buildTree } from "./tree";
+import { type ActorNode, hasProblem, filterTree, buildTree } from "./actor_tree";
 import { useActors } from "./use_actors";
 
 type ActorFilter = "all" | "waiting" | "troubled";

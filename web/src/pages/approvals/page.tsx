@@ -8,7 +8,7 @@ import { Badge, Button, EmptyState, ErrorNotice, Loading, SegmentedControl } fro
 import { EscapedText } from "../../components/escaped_text";
 import { sessionTitle } from "../../components/format";
 import { useLoad } from "../../components/use_load";
-import { ApprovalCard } from "../../approvals/card";
+import { ApprovalCard } from "../../approvals/approval_card";
 import { approvalInbox, loadApprovals, me, sessions } from "../../state/app_state";
 import { routeUrl } from "../../state/route";
 import { useStore } from "../../state/store";

@@ -10,7 +10,7 @@ import { Badge, RiskBadge } from "../../components/ui";
 import { CALL_RATINGS } from "../../components/call_ratings";
 import { EscapedText, escapeUnsafe } from "../../components/escaped_text";
 import { formatDuration, formatArguments, LEVEL_LABELS } from "../../components/format";
-import { Diff } from "../../approvals/diff";
+import { Diff } from "../../approvals/argument_diff";
 import type { Call } from "../../state/session_view";
 import { CallFeedback } from "./feedback";
 

@@ -4,7 +4,7 @@ import { useEffect } from "preact/hooks";
 import { EmptyState, IconButton } from "../../components/ui";
 import { navigate, routeUrl, parse, route } from "../../state/route";
 import { useStore } from "../../state/store";
-import { NewPane } from "./new_pane";
+import { NewPane } from "./new_session_pane";
 import { SessionPane } from "./session_pane";
 import { SessionList } from "./session_list";
 

@@ -12,7 +12,7 @@ import { openSession, sendMessage } from "../../state/app_state";
 import { routeUrl } from "../../state/route";
 import { useStore } from "../../state/store";
 import { Composer } from "./composer";
-import { Items, type ItemActions } from "./items";
+import { Items, type ItemActions } from "./session_items";
 import { PaneHead } from "./pane_head";
 
 export function SessionPane({ session_id, onClose, onOpen, back }: {

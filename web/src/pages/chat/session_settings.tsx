@@ -6,7 +6,7 @@ import { toProblem } from "../../api/http";
 import { Button, Dialog, Toggle } from "../../components/ui";
 import { LEVEL_LABELS } from "../../components/format";
 import type { SessionView } from "../../state/session_view";
-import { useCeiling } from "./use_ceiling";
+import { useCeiling } from "./use_autonomy_ceiling";
 
 const MEANING = [
   "It reads, and changes nothing.", "It makes small changes, and asks before those that matter.",

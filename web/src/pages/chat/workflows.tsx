@@ -5,7 +5,7 @@ import { client, type WorkflowRequest } from "../../api/client";
 import type { Json, JsonObject, Workflow } from "../../api/types";
 import { Badge, IconButton } from "../../components/ui";
 import { LEVEL_LABELS } from "../../components/format";
-import { type FormDraft, SchemaForm } from "../../approvals/form";
+import { type FormDraft, SchemaForm } from "../../approvals/schema_form";
 
 let asked: Promise<Workflow[]> | null = null;
 

@@ -6,7 +6,7 @@ import { Button, IconButton } from "../../components/ui";
 import { escapeUnsafe } from "../../components/escaped_text";
 import { truncate, formatDuration } from "../../components/format";
 import { routeUrl } from "../../state/route";
-import { MODEL, PEOPLE, type RunSpans, type Span } from "../../state/spans";
+import { MODEL, PEOPLE, type RunSpans, type Span } from "../../state/run_spans";
 import { useStore } from "../../state/store";
 import { STRETCH_MIN, useTimeWindow, type TimeWindow } from "./use_time_window";
 

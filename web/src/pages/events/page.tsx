@@ -2,7 +2,7 @@
 
 import { routeUrl, route } from "../../state/route";
 import { useStore } from "../../state/store";
-import { Stream } from "./stream";
+import { Stream } from "./event_stream";
 import { Timeline } from "./timeline";
 
 export function EventsPage() {

@@ -5,7 +5,7 @@ import { EmptyState, Loading } from "../../components/ui";
 import { truncate, shortId, sessionTitle } from "../../components/format";
 import { eventLog, sessions } from "../../state/app_state";
 import { navigate, routeUrl, route } from "../../state/route";
-import { buildRuns } from "../../state/spans";
+import { buildRuns } from "../../state/run_spans";
 import { useStore } from "../../state/store";
 import { Lanes } from "./lanes";
 

@@ -10,7 +10,7 @@ import { LEVEL_LABELS, RISK_LABELS, pluralize } from "../../components/format";
 import { useLoad } from "../../components/use_load";
 import { me } from "../../state/app_state";
 import { useStore } from "../../state/store";
-import { TryCall } from "./try_call";
+import { TryCall } from "./call_dry_run";
 
 const CELL: Record<string, { said: string; tone: string; why: string }> = {
   allow: { said: "runs", tone: "good", why: "It runs by itself." },

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { hasUnsafeChars, escapeUnsafe, escapeUnsafeJson } from "../src/components/escaped_text";
 import { formatArguments } from "../src/components/format";
-import { fieldsOf, parseField, formatField } from "../src/approvals/schema";
+import { fieldsOf, parseField, formatField } from "../src/approvals/schema_fields";
 
 /** Says “cilla the”, and shows “allic the”. */
 const SPOOF = "\u202Ecilla\u202C \u200Bthe";

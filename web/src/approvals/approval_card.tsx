@@ -10,12 +10,12 @@ import { useFocusHandover } from "../components/use_focus";
 import { EscapedText, escapeUnsafe } from "../components/escaped_text";
 import { shortId } from "../components/format";
 import { type AnswerState, problemText, useAnswer } from "./use_answer";
-import { BudgetApproval } from "./budget";
-import { ElicitationApproval } from "./elicitation";
-import { APPROVAL_TITLES } from "./announcements";
-import { PlanApproval } from "./plan";
-import { PreflightApproval } from "./preflight";
-import { UnknownOutcomeApproval } from "./unknown_outcome";
+import { BudgetApproval } from "./budget_approval";
+import { ElicitationApproval } from "./elicitation_approval";
+import { APPROVAL_TITLES } from "./approval_announcements";
+import { PlanApproval } from "./plan_approval";
+import { PreflightApproval } from "./preflight_approval";
+import { UnknownOutcomeApproval } from "./unknown_outcome_approval";
 
 export function ApprovalCard({ question, from }: { question: Approval; from?: ComponentChildren }) {
   const answering = useAnswer(question.approval_id);

@@ -1,9 +1,9 @@
 import { describe, expect, it } from "vitest";
 import { traceCauses } from "../src/state/causality";
-import { buildRuns } from "../src/state/spans";
+import { buildRuns } from "../src/state/run_spans";
 import type { Statistics } from "../src/api/types";
 import { everyBucket, computeTotals } from "../src/pages/usage/totals";
-import { Session, USAGE } from "./frames";
+import { Session, USAGE } from "./session_builder";
 
 /** A run with a read that is tried twice, and a write that a person approves. */
 function run(): Session {

@@ -7,9 +7,9 @@ import { Markdown } from "../../components/markdown";
 import { RelativeTime, Countdown } from "../../components/time";
 import { IconButton } from "../../components/ui";
 import { formatDuration, formatDateTime, formatMoney, formatNumber, formatTokens } from "../../components/format";
-import { ApprovalCard } from "../../approvals/card";
+import { ApprovalCard } from "../../approvals/approval_card";
 import { type SessionView, type SessionItem, pendingApprovals, type Opinion, type Run } from "../../state/session_view";
-import { CallItem } from "./calls";
+import { CallItem } from "./call_item";
 import { Rating } from "./feedback";
 
 /** What can be done from within a conversation. */

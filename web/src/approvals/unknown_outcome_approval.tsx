@@ -5,7 +5,7 @@ import type { Json, Approval } from "../api/types";
 import { Button } from "../components/ui";
 import { EscapedText } from "../components/escaped_text";
 import type { AnswerState } from "./use_answer";
-import { ArgumentsTable } from "./plan";
+import { ArgumentsTable } from "./plan_approval";
 
 const sentence = (text: string) => `${text.charAt(0).toUpperCase()}${text.slice(1).replace(/\.$/, "")}.`;
 

@@ -6,7 +6,7 @@ import { toProblem } from "../../api/http";
 import type { JsonObject, Policy, Tool, Verdict } from "../../api/types";
 import { Badge, Button } from "../../components/ui";
 import { LEVEL_LABELS, formatNumber } from "../../components/format";
-import { SchemaForm } from "../../approvals/form";
+import { SchemaForm } from "../../approvals/schema_form";
 
 const TONE = { allow: "good", ask: "warn", deny: "bad", invalid: "bad" } as const;
 const VERDICT_TEXTS = { allow: "It would run.", ask: "A person would be asked.", deny: "It would be denied.", invalid: "The arguments do not fit." };

@@ -8,7 +8,7 @@ import { Badge, Button, AutofocusInput, RiskBadge } from "../components/ui";
 import { EscapedText, escapeUnsafe } from "../components/escaped_text";
 import { formatCompact, formatMoney } from "../components/format";
 import type { AnswerState } from "./use_answer";
-import { ArgumentsTable } from "./plan";
+import { ArgumentsTable } from "./plan_approval";
 
 interface StepChange {
   skip?: boolean;

@@ -10,7 +10,7 @@ import { useThrottled } from "../../components/use_throttled";
 import { EscapedText } from "../../components/escaped_text";
 import { formatDateTime } from "../../components/format";
 import { traceCauses } from "../../state/causality";
-import { eventSummary, TONE } from "../../state/filter";
+import { eventSummary, TONE } from "../../state/event_filter";
 import { eventLog } from "../../state/app_state";
 import { routeUrl } from "../../state/route";
 import { useStore } from "../../state/store";

@@ -10,7 +10,7 @@ import { LEVEL_LABELS } from "../../components/format";
 import { loadSessions, me, sendMessage, sessions } from "../../state/app_state";
 import { useStore } from "../../state/store";
 import { Composer } from "./composer";
-import { useCeiling } from "./use_ceiling";
+import { useCeiling } from "./use_autonomy_ceiling";
 
 /** What the tour of the README asks, for the agent that ships with it. */
 const TOUR = [

@@ -3,7 +3,7 @@
 import { useEffect } from "preact/hooks";
 import type { Approval } from "../api/types";
 import { escapeUnsafe } from "../components/escaped_text";
-import { announce } from "../state/announce";
+import { announce } from "../state/announcements";
 import { approvalInbox } from "../state/app_state";
 
 export const APPROVAL_TITLES: Record<string, string> = {

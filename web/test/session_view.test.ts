@@ -2,8 +2,8 @@ import { describe, expect, it } from "vitest";
 import { toFlat } from "../src/api/frames";
 import type { Frame } from "../src/api/types";
 import { addUsage, childrenOf, EMPTY_VIEW, fold, forkedView, keepContiguous, pendingApprovals, statusOf } from "../src/state/session_view";
-import { endBetween } from "../src/state/announce";
-import { Session, USAGE } from "./frames";
+import { endBetween } from "../src/state/announcements";
+import { Session, USAGE } from "./session_builder";
 
 const whole = (session: Session) => fold(EMPTY_VIEW, session.frames);
 

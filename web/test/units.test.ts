@@ -2,15 +2,15 @@ import { describe, expect, it } from "vitest";
 import { fromFlat, fromNested, toFlat } from "../src/api/frames";
 import type { Actor, JsonObject } from "../src/api/types";
 import { formatCountdown, truncate, formatDuration, formatArguments, formatMoney, formatRelative } from "../src/components/format";
-import { defaultsOf, fieldsOf, isComplete, parseField } from "../src/approvals/schema";
-import { filterTree, buildTree } from "../src/pages/actors/tree";
+import { defaultsOf, fieldsOf, isComplete, parseField } from "../src/approvals/schema_fields";
+import { filterTree, buildTree } from "../src/pages/actors/actor_tree";
 import { EVENTS_MAX, EventLog } from "../src/state/event_log";
-import { EVERYTHING, matcher, toolIn } from "../src/state/filter";
+import { EVERYTHING, matcher, toolIn } from "../src/state/event_filter";
 import { selectWorkflow, matching } from "../src/pages/chat/workflows";
 import { routeUrl, parse } from "../src/state/route";
 import { matches, mergeNewestPage } from "../src/state/session_pages";
 import type { Session as Row } from "../src/api/types";
-import { Session } from "./frames";
+import { Session } from "./session_builder";
 
 describe("frames", () => {
   it("are the same over both transports", () => {

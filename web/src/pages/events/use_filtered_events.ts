@@ -3,7 +3,7 @@
 import { useRef } from "preact/hooks";
 import type { Frame } from "../../api/types";
 import type { EventLog } from "../../state/event_log";
-import { type Filter, matcher, toolIn } from "../../state/filter";
+import { type Filter, matcher, toolIn } from "../../state/event_filter";
 import { useStore } from "../../state/store";
 
 interface FilterState {

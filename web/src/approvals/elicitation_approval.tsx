@@ -6,8 +6,8 @@ import { Icon } from "../components/icon";
 import { Button, Dialog } from "../components/ui";
 import { EscapedText } from "../components/escaped_text";
 import type { AnswerState } from "./use_answer";
-import { type FormDraft, asObject, SchemaForm } from "./form";
-import { defaultsOf, isComplete } from "./schema";
+import { type FormDraft, asObject, SchemaForm } from "./schema_form";
+import { defaultsOf, isComplete } from "./schema_fields";
 
 export function ElicitationApproval({ question, answering }: { question: Approval; answering: AnswerState }) {
   const decline = <Button tone="danger" busy={answering.busy === "reject"} onClick={() => void answering.answer("reject", { decision: "reject" })}>Decline</Button>;

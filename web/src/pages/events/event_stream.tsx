@@ -7,12 +7,12 @@ import { Button, EmptyState, Loading } from "../../components/ui";
 import { VirtualList } from "../../components/virtual_list";
 import { EscapedText, escapeUnsafe } from "../../components/escaped_text";
 import { formatTimeOfDay, formatNumber, shortId, sessionTitle } from "../../components/format";
-import { type Filter, eventSummary, EVENT_GROUPS, TONE } from "../../state/filter";
+import { type Filter, eventSummary, EVENT_GROUPS, TONE } from "../../state/event_filter";
 import { eventLog, me, sessions } from "../../state/app_state";
 import { navigate, routeUrl, route } from "../../state/route";
 import { useStore } from "../../state/store";
-import { EventDetail } from "./detail";
-import { useFiltered } from "./use_filtered";
+import { EventDetail } from "./event_detail";
+import { useFiltered } from "./use_filtered_events";
 
 const ROW_HEIGHT = 30;
 

@@ -8,8 +8,8 @@ import { Button, AutofocusInput, RiskBadge, SegmentedControl, Toggle } from "../
 import { EscapedText, escapeUnsafe, escapeUnsafeJson } from "../components/escaped_text";
 import { formatNumber } from "../components/format";
 import type { AnswerState } from "./use_answer";
-import { Diff } from "./diff";
-import { asObject, type FormDraft, SchemaForm } from "./form";
+import { Diff } from "./argument_diff";
+import { asObject, type FormDraft, SchemaForm } from "./schema_form";
 
 interface StepChoice {
   decision: "approve" | "reject" | null;

@@ -4,7 +4,7 @@ import { memo } from "preact/compat";
 import { Icon } from "../../components/icon";
 import { Badge } from "../../components/ui";
 import { formatDuration, formatTokens } from "../../components/format";
-import { ApprovalCard } from "../../approvals/card";
+import { ApprovalCard } from "../../approvals/approval_card";
 import { type ChildSession, childrenOf, type SessionView, type SessionItem, statusOf } from "../../state/session_view";
 import { routeUrl } from "../../state/route";
 import { CallCard } from "./call_card";

@@ -3,7 +3,7 @@
 import { useId, useState } from "preact/hooks";
 import type { Json, JsonObject } from "../api/types";
 import { EscapedText, escapeUnsafe } from "../components/escaped_text";
-import { type Field, type FieldKind, fieldsOf, parseField, formatField } from "./schema";
+import { type Field, type FieldKind, fieldsOf, parseField, formatField } from "./schema_fields";
 
 export interface FormDraft {
   value: JsonObject;
