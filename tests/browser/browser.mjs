@@ -115,5 +115,5 @@ export class Person {
   }
 }
 
-export const ENDED = ".of-end";
-export const ASKED = ".question";
+export const ENDED = ".item-end";
+export const ASKED = ".approval-card";

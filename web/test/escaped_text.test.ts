@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { hasUnsafeChars, escapeUnsafe, escapeUnsafeJson } from "../src/components/escaped_text";
 import { formatArguments } from "../src/components/format";
-import { fieldsOf, parseField, formatField } from "../src/approvals/schema_fields";
+import { schemaFields, parseField, formatField } from "../src/approvals/schema_fields";
 
 /** Says “cilla the”, and shows “allic the”. */
 const SPOOF = "\u202Ecilla\u202C \u200Bthe";
@@ -33,7 +33,7 @@ describe("what people decide by", () => {
   it("g8 can be edited character by character", () => {
     const schema = { properties: { to: { type: "string" }, by: { type: "string", format: "email" }, side: { enum: ["buy", "sell"] } } };
     const given = { to: SPOOF, by: "ann@example.org", side: "bu\u200by" };
-    const kinds = fieldsOf(schema, given).map(({ kind }) => kind);
+    const kinds = schemaFields(schema, given).map(({ kind }) => kind);
     expect(kinds).toEqual(["escaped", "email", "escaped"]);
     const text = formatField("escaped", SPOOF);
     expect(text).toBe('"\\u202ecilla\\u202c \\u200bthe"');

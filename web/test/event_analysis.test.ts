@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import { traceCauses } from "../src/state/causality";
 import { buildRuns } from "../src/state/run_spans";
 import type { Statistics } from "../src/api/types";
-import { everyBucket, computeTotals } from "../src/pages/usage/totals";
+import { fillTimeline, computeTotals } from "../src/pages/usage/totals";
 import { Session, USAGE } from "./session_builder";
 
 /** A run with a read that is tried twice, and a write that a person approves. */
@@ -115,9 +115,9 @@ describe("figures", () => {
 
   it("w6 over time have no gaps", () => {
     const bucket = (at: string) => ({ at }) as Statistics["timeline"]["buckets"][number];
-    const { at, of } = everyBucket({ width_s: 60, buckets: [bucket("2026-01-01T00:00:00.000Z"), bucket("2026-01-01T00:03:00.000Z")] });
+    const { times: at, timelineBuckets: of } = fillTimeline({ width_s: 60, buckets: [bucket("2026-01-01T00:00:00.000Z"), bucket("2026-01-01T00:03:00.000Z")] });
     expect(at.map((second) => second - at[0]!)).toEqual([0, 60, 120, 180]);
     expect(of.map((one) => one !== null)).toEqual([true, false, false, true]);
-    expect(everyBucket({ width_s: 60, buckets: [] })).toEqual({ at: [], of: [] });
+    expect(fillTimeline({ width_s: 60, buckets: [] })).toEqual({ at: [], of: [] });
   });
 });

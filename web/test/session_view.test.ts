@@ -1,11 +1,11 @@
 import { describe, expect, it } from "vitest";
 import { toFlat } from "../src/api/frames";
 import type { Frame } from "../src/api/types";
-import { addUsage, childrenOf, EMPTY_VIEW, fold, forkedView, keepContiguous, pendingApprovals, statusOf } from "../src/state/session_view";
-import { endBetween } from "../src/state/announcements";
+import { addUsage, childSessionsOfCall, EMPTY_VIEW, applyFrames, viewForFork, keepContiguous, pendingApprovals, sessionStatus } from "../src/state/session_view";
+import { runEndBetween } from "../src/state/announcements";
 import { Session, USAGE } from "./session_builder";
 
-const whole = (session: Session) => fold(EMPTY_VIEW, session.frames);
+const whole = (session: Session) => applyFrames(EMPTY_VIEW, session.frames);
 
 function answered(): Session {
   const session = new Session().begin();
@@ -21,41 +21,41 @@ function answered(): Session {
 describe("a conversation", () => {
   it("w1 is the same however its frames arrive", () => {
     const { frames } = answered();
-    const once = fold(EMPTY_VIEW, frames);
+    const once = applyFrames(EMPTY_VIEW, frames);
     for (let cut = 0; cut <= frames.length; cut++) {
-      const parts = fold(fold(EMPTY_VIEW, frames.slice(0, cut)), frames.slice(cut));
+      const parts = applyFrames(applyFrames(EMPTY_VIEW, frames.slice(0, cut)), frames.slice(cut));
       expect(parts).toEqual(once);
       // A reconnect may say what was heard already.
-      expect(fold(parts, frames.slice(Math.max(0, cut - 3)))).toEqual(once);
+      expect(applyFrames(parts, frames.slice(Math.max(0, cut - 3)))).toEqual(once);
     }
   });
 
   it("w7 tells those who don't see it that an answer is complete, once", () => {
     const { frames } = answered();
-    const said = frames.map((_, at) => endBetween(fold(EMPTY_VIEW, frames.slice(0, at)), fold(EMPTY_VIEW, frames.slice(0, at + 1)))?.text);
+    const said = frames.map((_, at) => runEndBetween(applyFrames(EMPTY_VIEW, frames.slice(0, at)), applyFrames(EMPTY_VIEW, frames.slice(0, at + 1)))?.text);
     expect(said.filter(Boolean)).toEqual(["Answer complete"]);
     const failed = new Session().begin();
     failed.say("error", { error: "too many steps", code: "max_steps" });
-    expect(endBetween(EMPTY_VIEW, whole(failed))?.text).toBe("The run failed: too many steps");
+    expect(runEndBetween(EMPTY_VIEW, whole(failed))?.text).toBe("The run failed: too many steps");
   });
 
   it("w1 grows by text and ends as the whole message", () => {
     const { frames } = answered();
-    const text = (upTo: number) => fold(EMPTY_VIEW, frames.slice(0, upTo)).items.filter((item) => item.kind === "assistant").map((item) => item.text);
+    const text = (upTo: number) => applyFrames(EMPTY_VIEW, frames.slice(0, upTo)).items.filter((item) => item.kind === "assistant").map((item) => item.text);
     expect(text(6)).toEqual(["Hel"]);
     expect(text(7)).toEqual(["Hello"]);
     expect(text(frames.length)).toEqual(["Hello"]);
-    expect(fold(EMPTY_VIEW, frames.slice(0, 7)).cursor).toBe("5.5");
+    expect(applyFrames(EMPTY_VIEW, frames.slice(0, 7)).cursor).toBe("5.5");
   });
 
   it("w1 e2 loses nothing to an event that is ahead of its turn", () => {
     const { frames } = answered();
     const events = frames.filter((frame) => frame.type !== "text");
     for (let at = 0; at < events.length; at++) {
-      let state = fold(EMPTY_VIEW, events.slice(0, at));
+      let state = applyFrames(EMPTY_VIEW, events.slice(0, at));
       // Heard by the way, before its turn; then all that is left, in order.
-      for (const batch of [events.slice(at + 1, at + 2), events.slice(at)]) state = fold(state, keepContiguous(state, batch));
-      expect(state).toEqual(fold(EMPTY_VIEW, events));
+      for (const batch of [events.slice(at + 1, at + 2), events.slice(at)]) state = applyFrames(state, keepContiguous(state, batch));
+      expect(state).toEqual(applyFrames(EMPTY_VIEW, events));
     }
   });
 
@@ -72,15 +72,15 @@ describe("a conversation", () => {
 
   it("tells what it is doing", () => {
     const session = new Session().begin();
-    expect(statusOf(whole(session))).toBe("running");
+    expect(sessionStatus(whole(session))).toBe("running");
     session.say("waiting_for_approval", { approval_id: "q-1", plan: { kind: "budget", purpose: "?" } });
-    expect(statusOf(whole(session))).toBe("waiting");
+    expect(sessionStatus(whole(session))).toBe("waiting");
     session.say("approval_decided", { approval_id: "q-1", closed: true, answer: { decision: "raise", by: "ada" } });
-    expect(statusOf(whole(session))).toBe("running");
+    expect(sessionStatus(whole(session))).toBe("running");
     session.say("done", { outcome: "completed", usage: USAGE });
-    expect(statusOf(whole(session))).toBe("idle");
+    expect(sessionStatus(whole(session))).toBe("idle");
     session.say("session_closed", { by: "ada" });
-    expect(statusOf(whole(session))).toBe("closed");
+    expect(sessionStatus(whole(session))).toBe("closed");
   });
 
   it("r2 tells the story of a call that was tried again", () => {
@@ -161,7 +161,7 @@ describe("a conversation", () => {
   it("s1 leaves nothing open in a fork", () => {
     const session = new Session().begin().call();
     session.say("tool_call_attempt_started", { call_id: "c-1", attempt: 1 });
-    const fork = forkedView(whole(session));
+    const fork = viewForFork(whole(session));
     expect(fork.calls["c-1"]).toMatchObject({ phase: "failed", reason: "cancelled" });
     expect(fork).toMatchObject({ seq: 0, run: null, queued: [], questions: {} });
   });
@@ -212,14 +212,14 @@ describe("a conversation", () => {
     mirror("c-2", grandchild.say("run_started", { message_id: "m" }));
     mirror("c-2", grandchild.say("waiting_for_approval", { approval_id: "q", plan: { kind: "plan", purpose: "Execute 1 tool", steps: [] } }));
     const waiting = whole(root);
-    expect(childrenOf(waiting, "c-1").map((one) => [one.session_id, one.agent])).toEqual([["s-2", "scout"]]);
-    expect(childrenOf(waiting, "c-2").map((one) => one.session_id)).toEqual(["s-3"]);
+    expect(childSessionsOfCall(waiting, "c-1").map((one) => [one.session_id, one.agent])).toEqual([["s-2", "scout"]]);
+    expect(childSessionsOfCall(waiting, "c-2").map((one) => one.session_id)).toEqual(["s-3"]);
     expect(Object.keys(waiting.children["s-2"]!.conversation.calls)).toEqual(["c-2"]);
-    expect([statusOf(waiting), pendingApprovals(waiting)[0]!.session_id]).toEqual(["waiting", "s-3"]);
+    expect([sessionStatus(waiting), pendingApprovals(waiting)[0]!.session_id]).toEqual(["waiting", "s-3"]);
     mirror("c-2", grandchild.say("approval_decided", { approval_id: "q", closed: true, steps: [] }));
     mirror("c-2", grandchild.say("done", { outcome: "completed", usage: USAGE }));
     const done = whole(root);
-    expect([statusOf(done), statusOf(done.children["s-3"]!.conversation)]).toEqual(["running", "idle"]);
+    expect([sessionStatus(done), sessionStatus(done.children["s-3"]!.conversation)]).toEqual(["running", "idle"]);
     root.say("child_gone", { call_id: "c-1" });
     expect(whole(root).children["s-2"]!.gone).toBe(true);
   });

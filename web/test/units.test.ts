@@ -2,13 +2,13 @@ import { describe, expect, it } from "vitest";
 import { fromFlat, fromNested, toFlat } from "../src/api/frames";
 import type { Actor, JsonObject } from "../src/api/types";
 import { formatCountdown, truncate, formatDuration, formatArguments, formatMoney, formatRelative } from "../src/components/format";
-import { defaultsOf, fieldsOf, isComplete, parseField } from "../src/approvals/schema_fields";
+import { schemaDefaults, schemaFields, isComplete, parseField } from "../src/approvals/schema_fields";
 import { filterTree, buildTree } from "../src/pages/actors/actor_tree";
 import { EVENTS_MAX, EventLog } from "../src/state/event_log";
-import { EVERYTHING, matcher, toolIn } from "../src/state/event_filter";
-import { selectWorkflow, matching } from "../src/pages/chat/workflows";
-import { routeUrl, parse } from "../src/state/route";
-import { matches, mergeNewestPage } from "../src/state/session_pages";
+import { EMPTY_FILTER, eventMatcher, toolOfEvent } from "../src/state/event_filter";
+import { selectWorkflow, matchWorkflows } from "../src/pages/chat/workflows";
+import { routeUrl, parseRoute } from "../src/state/route";
+import { sessionMatches, mergeNewestPage } from "../src/state/session_pages";
 import type { Session as Row } from "../src/api/types";
 import { Session } from "./session_builder";
 
@@ -29,9 +29,9 @@ describe("frames", () => {
 
 describe("a route", () => {
   it("survives being written and read", () => {
-    expect(parse(routeUrl("events", "timeline", { session: "a b&c", run: undefined }))).toEqual({ page: "events", part: "timeline", query: { session: "a b&c" } });
-    expect(parse("")).toEqual({ page: "chat", part: "", query: {} });
-    expect(parse("#/chat/%E0%A4%A")).toMatchObject({ part: "%E0%A4%A" });
+    expect(parseRoute(routeUrl("events", "timeline", { session: "a b&c", run: undefined }))).toEqual({ page: "events", part: "timeline", query: { session: "a b&c" } });
+    expect(parseRoute("")).toEqual({ page: "chat", part: "", query: {} });
+    expect(parseRoute("#/chat/%E0%A4%A")).toMatchObject({ part: "%E0%A4%A" });
   });
 });
 
@@ -50,7 +50,7 @@ describe("the sessions that were read", () => {
 
   it("w1 are found by what one knows of them", () => {
     const row = rows("019a")[0]!;
-    expect(["", " ABOUT ", "019a", "ada", "default", "else"].map((words) => matches(row, words))).toEqual([true, true, true, true, true, false]);
+    expect(["", " ABOUT ", "019a", "ada", "default", "else"].map((words) => sessionMatches(row, words))).toEqual([true, true, true, true, true, false]);
   });
 });
 
@@ -83,7 +83,7 @@ describe("a form", () => {
   };
 
   it("g8 says what must hold in words", () => {
-    const bounds = (one: JsonObject) => fieldsOf({ properties: { one } }, {})[0]!.bounds;
+    const bounds = (one: JsonObject) => schemaFields({ properties: { one } }, {})[0]!.bounds;
     expect(bounds({ type: "string", minLength: 1, maxLength: 100 })).toBe("1 to 100 characters");
     expect(bounds({ type: "string", maxLength: 1 })).toBe("at most 1 character");
     expect(bounds({ type: "string", minLength: 8, maxLength: 8 })).toBe("8 characters");
@@ -93,7 +93,7 @@ describe("a form", () => {
     expect(bounds({ type: "string" })).toBeNull();
   });
   it("g8 knows the fields of a schema, and those that the value has beside", () => {
-    const fields = fieldsOf(schema, { extra: true });
+    const fields = schemaFields(schema, { extra: true });
     expect(fields.map((field) => [field.name, field.kind, field.required])).toEqual([
       ["side", "choice", true], ["quantity", "integer", false], ["note", "text", false], ["tags", "json", false], ["extra", "boolean", false],
     ]);
@@ -121,14 +121,14 @@ describe("a form", () => {
         either: { oneOf: [{ type: "string" }, { const: 1 }] },
       },
     };
-    const fields = fieldsOf(asked, {});
+    const fields = schemaFields(asked, {});
     expect(Object.fromEntries(fields.map((field) => [field.name, field.kind]))).toEqual({
       agree: "boolean", line: "text", mail: "email", born: "date", hero: "choice", pet: "choice", fish: "choices", plays: "choices", either: "json",
     });
     const labels = (name: string) => fields.find((field) => field.name === name)!.choices.map((choice) => choice.label);
     expect([labels("hero"), labels("pet"), labels("fish"), labels("plays")]).toEqual([["Ann", "Bob"], ["Cats", "Dogs"], ["Tuna", "Trout"], ["drums", "bass"]]);
     expect(fields.find((field) => field.name === "fish")!.bounds).toBe("1 to 2 of them");
-    const initial = defaultsOf(asked);
+    const initial = schemaDefaults(asked);
     expect(initial).toEqual({ agree: false, line: "once", pet: "p-2", plays: ["bass"] });
     expect([isComplete(asked, initial), isComplete(asked, {})]).toEqual([true, false]);
   });
@@ -140,13 +140,13 @@ describe("workflows", () => {
 
   it("c3 are found by their beginning first", () => {
     const all = [workflow("order-review"), workflow("restock"), workflow("review")];
-    expect(matching(all, "/re").map((one) => one.name)).toEqual(["restock", "review", "order-review"]);
-    expect(matching(all, "/").length).toBe(3);
+    expect(matchWorkflows(all, "/re").map((one) => one.name)).toEqual(["restock", "review", "order-review"]);
+    expect(matchWorkflows(all, "/").length).toBe(3);
   });
 
   it("c3 begin with their defaults, and are complete when what is required is there", () => {
     expect(selectWorkflow(workflow("a", [{ name: "n", required: false, default: 3 }]))).toMatchObject({ complete: true, request: { name: "a", inputs: { n: 3 } } });
-    expect(selectWorkflow(workflow("b", [{ name: "n", required: true }])).complete).toBe(false);
+    expect(selectWorkflow(workflow("b", [{ name: "n", required: true }])).isComplete).toBe(false);
   });
 });
 
@@ -171,7 +171,7 @@ describe("the event log", () => {
 
   it("w2 is filtered by session, kind, tool and words", () => {
     const session = new Session().begin().call("c-1", "buy");
-    const types = (change: object) => session.frames.filter(matcher({ ...EVERYTHING, ...change }, toolIn)).map((frame) => frame.type);
+    const types = (change: object) => session.frames.filter(eventMatcher({ ...EMPTY_FILTER, ...change }, toolOfEvent)).map((frame) => frame.type);
     expect(types({ session: "other" })).toEqual([]);
     expect(types({ kind: "model" })).toEqual(["thinking"]);
     expect(types({ kind: "run_started" })).toEqual(["run_started"]);

@@ -43,8 +43,8 @@ export default async function asking({ house, browser }) {
   const { page } = ann;
   await page.waitForFunction(async () => (await (await fetch("/agent/tools")).json()).tools.some((tool) => tool.name === "trigger-url-elicitation"));
 
-  await ann.say("ask me", ".question.elicitation");
-  const card = page.locator(".question.elicitation");
+  await ann.say("ask me", ".approval-card.elicitation");
+  const card = page.locator(".approval-card.elicitation");
   assert.ok(await ann.button("Answer").isDisabled(), "the name is missing");
   await card.getByRole("textbox", { name: "String *" }).fill("Ann");
   // What the schema says where nobody says anything is there already.
@@ -74,7 +74,7 @@ export default async function asking({ house, browser }) {
   });
 
   // A page: nobody has been there who has not looked at where it leads.
-  await ann.say("send me", ".question.elicitation");
+  await ann.say("send me", ".approval-card.elicitation");
   await card.getByText("Connect your account").waitFor();
   assert.ok(await ann.button("I have been there").isDisabled());
   await ann.look("question-page");

@@ -40,8 +40,8 @@ export default async function deceptive({ house, browser }) {
   await page.getByRole("textbox", { name: /^amount/ }).fill("6000");
   await ann.look("deceptive-editor");
   await ann.room("approvals");
-  await page.locator(".approvals-room .question").waitFor();
-  await seen(page.locator(".approvals-room .question"));
+  await page.locator(".approvals-room .approval-card").waitFor();
+  await seen(page.locator(".approvals-room .approval-card"));
   await page.goBack();
   await ann.button("Edit arguments").click();
   await page.getByRole("textbox", { name: /^amount/ }).fill("6000");
@@ -50,7 +50,7 @@ export default async function deceptive({ house, browser }) {
   const { events } = await house.ask("GET", `/agent/session/${ann.session()}/events?limit=500`);
   const allowed = events.find((event) => event.type === "tool_call_allowed");
   assert.deepEqual(allowed.edit.arguments, { amount: 6000, to: TO });
-  await seen(page.locator(".call-gist"));
+  await seen(page.locator(".call-summary"));
   await page.locator(".call summary").click();
   assert.ok((await page.locator(".call .diff").innerText()).includes("\\u202ecilla"));
   await ann.leave();

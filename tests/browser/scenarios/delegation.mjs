@@ -78,14 +78,14 @@ export default async function delegation({ house, browser }) {
   await ann.room(`chat/${session}`);
   await scout.getByRole("button", { name: "Approve" }).click();
   await page.locator(ENDED).waitFor();
-  await scout.locator(".answered.good").getByText("Approved by admin").waitFor();
+  await scout.locator(".closed-approval.good").getByText("Approved by admin").waitFor();
   await scout.locator('.call[data-tool="market_order_create"][data-phase="completed"]').waitFor();
   assert.equal(await scout.getAttribute("data-status"), "closed");
   await ann.sees("The scout says: It is cheapest in The Forge");
 
   // The same for whoever comes later; and its own conversation is one of its own.
   await page.reload();
-  await scout.locator(".answered.good").waitFor();
+  await scout.locator(".closed-approval.good").waitFor();
   await scout.getByRole("link", { name: "Open" }).click();
   await page.locator(".answer").getByText("10 are bought").waitFor();
   await ann.leave();

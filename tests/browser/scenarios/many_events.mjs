@@ -32,7 +32,7 @@ export default async function manyEvents({ house, browser }) {
     }
   }, [SESSION, first, last, MANY]);
   await hear(1, MANY);
-  await page.locator(".event-foot").getByText(/^100,0\d\d/).waitFor();
+  await page.locator(".event-footer").getByText(/^100,0\d\d/).waitFor();
 
   const rows = () => page.locator(".virtual-row").count();
   assert.ok(await rows() < 200, "only what can be seen is there");
@@ -49,9 +49,9 @@ export default async function manyEvents({ house, browser }) {
 
   // Filters and search look at all of them.
   await page.getByRole("combobox", { name: "Type" }).selectOption("trouble");
-  await page.locator(".event-foot").getByText(/^14,28\d of 100,0\d\d/).waitFor();
+  await page.locator(".event-footer").getByText(/^14,28\d of 100,0\d\d/).waitFor();
   await page.getByRole("searchbox", { name: "Search events" }).fill("number 99995");
-  await page.locator(".event-foot").getByText(/^1 of/).waitFor();
+  await page.locator(".event-footer").getByText(/^1 of/).waitFor();
   await page.getByRole("searchbox", { name: "Search events" }).fill("");
   await page.getByRole("combobox", { name: "Type" }).selectOption("");
 

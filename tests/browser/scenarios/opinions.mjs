@@ -79,7 +79,7 @@ export default async function opinions({ house, browser }) {
   await dialog.getByRole("button", { name: "Delete for good" }).click();
   for (const person of [ann, bob]) {
     await person.sees("This conversation was deleted");
-    await person.page.locator(".ways .count").waitFor({ state: "detached" });
+    await person.page.locator(".sidebar .count").waitFor({ state: "detached" });
   }
   await page.goto(`${house.url}/#/chat/${fork}`);
   await page.reload();

@@ -12,7 +12,7 @@ export default async function panes({ house, browser }) {
     ids.push(ann.session());
   }
   const fits = async (where) => {
-    const cut = await page.evaluate(() => [...document.querySelectorAll(".question, .call, .composer")].flatMap((box) => {
+    const cut = await page.evaluate(() => [...document.querySelectorAll(".approval-card, .call, .composer")].flatMap((box) => {
       const { right } = box.getBoundingClientRect();
       return [...box.querySelectorAll("*")].filter((one) => one.getBoundingClientRect().right > right + 1 && one.closest(".diff") === null).map((one) => one.outerHTML.slice(0, 120));
     }));
@@ -21,7 +21,7 @@ export default async function panes({ house, browser }) {
   await ann.room(`chat/${ids.join(",")}`);
   await page.locator(ASKED).nth(1).waitFor();
   await fits("four panes");
-  const title = await page.locator(".question-title h3").first().boundingBox();
+  const title = await page.locator(".approval-title h3").first().boundingBox();
   assert.ok(title.width > 80, `the head of a question has ${title.width} pixels for its title`);
   await page.getByRole("button", { name: "Edit arguments" }).first().click();
   await page.getByRole("textbox", { name: /^quantity/ }).fill("10");

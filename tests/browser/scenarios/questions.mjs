@@ -49,12 +49,12 @@ export default async function questions({ house, browser }) {
   await page.keyboard.press("Enter");
   await page.getByRole("button", { name: "Skip" }).nth(1).click();
   await ann.button("Approve 1 of 2 steps").click();
-  await page.locator(".question.plan").waitFor();
+  await page.locator(".approval-card.plan").waitFor();
   await ann.button("Reject").click();
   await page.locator(ENDED).waitFor();
 
   // A tool that asks: its form is the schema's, and must be complete.
-  await ann.say("which hangar?", ".question.elicitation");
+  await ann.say("which hangar?", ".approval-card.elicitation");
   await ann.sees("Which hangar shall Rifter go to?");
   await ann.picture("question-elicitation");
   assert.ok(await ann.button("Answer").isDisabled());
@@ -67,7 +67,7 @@ export default async function questions({ house, browser }) {
   // A budget that is used up, the order of the plan counted: raised, and then stopped.
   await house.ask("PATCH", "/agent/settings", { autonomy_level: 3, budget_limit: { amount: 9000, unit: "ISK" } });
   await ann.say("Buy 1000 Tritanium at market price", ENDED);
-  await ann.say("Buy 1000 Tritanium at market price", ".question.budget");
+  await ann.say("Buy 1000 Tritanium at market price", ".approval-card.budget");
   await card.getByText(/of 9,000 ISK spent/).waitFor();
   await ann.picture("question-budget");
   await page.getByRole("textbox", { name: /New limit/ }).fill("8000");
@@ -76,20 +76,20 @@ export default async function questions({ house, browser }) {
   await ann.button("Raise and go on").click();
   await page.locator(ENDED).waitFor();
   await ann.sees("Budget raised by admin");
-  await ann.say("Buy 1000 Tritanium at market price", ".question.budget");
+  await ann.say("Buy 1000 Tritanium at market price", ".approval-card.budget");
   await ann.button("Stop the run").click();
   await page.locator(ENDED).waitFor();
 
   // A call that may have taken effect: the server dies while it runs, and nobody knows.
   await house.ask("PATCH", "/agent/settings", { autonomy_level: 2, budget_limit: null });
-  await ann.say("Transfer 100M ISK to character XYZ", ".question.plan");
+  await ann.say("Transfer 100M ISK to character XYZ", ".approval-card.plan");
   await ann.button("Approve").click();
   // Values in a server's environment count as secrets, so this house has one that names the tool.
   await page.locator(".call[data-phase=running]").waitFor();
   await house.kill();
   await page.locator(".connection:not(.open)").waitFor();
   await house.restart();
-  await page.locator(".question.unknown_outcome").waitFor();
+  await page.locator(".approval-card.unknown_outcome").waitFor();
   await ann.picture("question-unknown");
   assert.ok(await ann.button("It was done").isDisabled());
   await page.getByRole("textbox", { name: /what came of it/ }).fill('{"transfer_id": 7, "amount": 100000000, "to": "XYZ"}');

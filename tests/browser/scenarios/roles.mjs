@@ -48,7 +48,7 @@ export default async function roles({ house, browser }) {
   assert.equal(await bob.page.locator(ASKED).getByRole("link").count(), 0, "it is not bob's to read");
   await bob.button("Approve").click();
   await bob.sees("Nobody waits for you");
-  await page.locator(".answered.good").getByText("Approved by bob").waitFor();
+  await page.locator(".closed-approval.good").getByText("Approved by bob").waitFor();
   await bob.room(`chat/${ada.session()}`);
   await bob.page.locator(".failed").waitFor();
   await bob.leave();

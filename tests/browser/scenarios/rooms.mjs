@@ -71,7 +71,7 @@ export default async function rooms({ house, browser }) {
     });
     await look("tools", async () => {
       await page.getByRole("button", { name: "market_order_create" }).click();
-      await page.locator(".try").waitFor();
+      await page.locator(".dry-run").waitFor();
     });
     await look("usage", async () => {
       await ann.room("usage");

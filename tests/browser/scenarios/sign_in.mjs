@@ -36,7 +36,7 @@ export default async function signIn({ house, browser }) {
   await page.getByRole("heading", { name: "Usage", level: 1 }).waitFor();
   await page.locator(".connection.open").waitFor();
   assert.equal(new URL(page.url()).hash, "#/usage");
-  await ann.say("Buy 1000 Tritanium at market price", ".question");
+  await ann.say("Buy 1000 Tritanium at market price", ".approval-card");
   assert.deepEqual(asked.filter((url) => url.includes("token=") || url.includes("gr_wrong") || url.includes(TOKEN)), []);
   await ann.leave();
 

@@ -47,15 +47,15 @@ export default async function states({ house, browser }) {
   await page.locator(".connection.lost").getByText("Server away").waitFor();
   await ann.look("away-chat");
   await page.setViewportSize({ width: 360, height: 740 });
-  await page.locator(".away").getByText("The server is away").waitFor();
+  await page.locator(".offline-banner").getByText("The server is away").waitFor();
   await ann.look("away-phone");
   await page.setViewportSize({ width: 1360, height: 860 });
   for (const room of ROOMS.slice(1)) {
     await ann.room(room);
-    await page.locator(".room h1").waitFor();
+    await page.locator(".app-main h1").waitFor();
     await page.locator(".loading").waitFor({ state: "detached" });
     await ann.picture(`away-${named(room)}`);
-    assert.equal(await page.locator("main.room").count(), 1, room);
+    assert.equal(await page.locator("main.app-main").count(), 1, room);
   }
   await page.locator(".failed").getByText("goes on by itself").waitFor();
   await house.restart();

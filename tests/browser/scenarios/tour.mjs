@@ -25,12 +25,12 @@ export default async function tour({ house, browser }) {
   await ann.sees("4,120 ISK");
   await ann.button("Approve").click();
   await ann.sees(/Done: order/);
-  await page.locator(".answered.good").getByText("Approved by admin").waitFor();
+  await page.locator(".closed-approval.good").getByText("Approved by admin").waitFor();
   await ann.say("Buy 1000 Tritanium at market price", ASKED);
   await page.getByRole("button", { name: "Add a reason" }).click();
   await page.getByRole("textbox", { name: /Reason for the decision/ }).fill("too dear today");
   await ann.button("Reject").click();
-  await page.locator(".answered.bad").getByText("too dear today").waitFor();
+  await page.locator(".closed-approval.bad").getByText("too dear today").waitFor();
   await ann.call("market_order_create", "failed").getByText("rejected by a person").waitFor();
 
   // With other arguments: the form knows the schema, and shows what the edit changes.
@@ -39,22 +39,22 @@ export default async function tour({ house, browser }) {
   const quantity = page.getByRole("textbox", { name: /^quantity/ });
   await quantity.fill("many");
   await ann.sees("This must be a number.");
-  assert.ok(await page.locator(".question .button.primary").isDisabled());
+  assert.ok(await page.locator(".approval-card .button.primary").isDisabled());
   await quantity.fill("250");
-  await page.locator(".question .diff .added").getByText("250").waitFor();
+  await page.locator(".approval-card .diff .added").getByText("250").waitFor();
   await ann.button("Approve as edited").click();
   await ann.sees("Done, with your arguments instead of mine.");
   await page.locator(".answer .code").getByText('"quantity":250').waitFor();
-  await page.locator(".answered.good").getByText("with other arguments").waitFor();
+  await page.locator(".closed-approval.good").getByText("with other arguments").waitFor();
 
   // Step by step, and for the session.
   await ann.say("Stock up", ASKED);
-  const steps = page.locator(".question .step");
+  const steps = page.locator(".approval-card .step");
   assert.equal(await steps.count(), 2);
   await steps.nth(0).getByRole("button", { name: "Approve" }).click();
   await steps.nth(1).getByRole("button", { name: "Reject" }).click();
   await ann.button("Send decisions").click();
-  await page.locator(".answered").getByText("1 of 2 approved").waitFor();
+  await page.locator(".closed-approval").getByText("1 of 2 approved").waitFor();
   await page.locator(ENDED).waitFor();
   await ann.say("Buy 10 Tritanium at market price", ASKED);
   await page.getByText("For this session").click();

@@ -23,7 +23,7 @@ export default async function twoBrowsers({ house, browser }) {
   await bob.button("Approve").click();
   for (const person of [ann, bob]) {
     await person.page.locator(ENDED).waitFor();
-    await person.page.locator(".answered.good").waitFor();
+    await person.page.locator(".closed-approval.good").waitFor();
     assert.equal(await person.page.locator(ASKED).count(), 0);
     await heard(person, "Answer complete");
   }
@@ -33,7 +33,7 @@ export default async function twoBrowsers({ house, browser }) {
   await ann.say("Buy 500 Pyerite at market price", ASKED);
   await eve.page.locator(ASKED).waitFor();
   await eve.button("Reject").click();
-  await ann.page.locator(".answered.bad").waitFor();
+  await ann.page.locator(".closed-approval.bad").waitFor();
 
   // Both see the same text, letter by letter the same in the end.
   await ann.say("Tell me a long story", ".markdown.streaming");

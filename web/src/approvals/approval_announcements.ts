@@ -1,4 +1,4 @@
-/** Questions to people in a few words, and each of them announced when it comes. */
+/** Titles and summaries of approvals, and the announcement of new ones to screen readers. */
 
 import { useEffect } from "preact/hooks";
 import type { Approval } from "../api/types";
@@ -6,33 +6,34 @@ import { escapeUnsafe } from "../components/escaped_text";
 import { announce } from "../state/announcements";
 import { approvalInbox } from "../state/app_state";
 
+/** The title of an approval, by kind. */
 export const APPROVAL_TITLES: Record<string, string> = {
-  plan: "Approval needed", preflight: "A plan, before the work", budget: "A budget is used up",
-  unknown_outcome: "Did this happen?", elicitation: "A tool has a question",
+  plan: "Approval needed", preflight: "Preflight plan", budget: "Budget reached",
+  unknown_outcome: "Outcome unknown", elicitation: "Input requested",
 };
 
-/** What it is, and of which tools. */
+/** Returns the title of an approval and the names of its tools. */
 export function approvalSummary({ kind, steps = [], call, tool }: Approval): string {
   const tools = [...steps.map((step) => ("tool" in step ? step.tool : step.toolName)), call?.tool, tool];
-  const named = [...new Set(tools.filter(Boolean))].join(", ");
-  return escapeUnsafe(`${APPROVAL_TITLES[kind] ?? "Question"}${named && `: ${named}`}`);
+  const toolNames = [...new Set(tools.filter(Boolean))].join(", ");
+  return escapeUnsafe(`${APPROVAL_TITLES[kind] ?? "Approval"}${toolNames && `: ${toolNames}`}`);
 }
 
-/** Of all sessions, in whatever room one is. Those that were there before are no news. */
+/** Announces new approvals of all sessions, on every page. Does not announce those that exist at the start. */
 export function useApprovalAnnouncements(): void {
   useEffect(() => {
-    const heard = new Set<string>();
-    let first = true;
-    const look = () => {
-      const { approvals: questions, loaded } = approvalInbox.get();
+    const knownIds = new Set<string>();
+    let isFirst = true;
+    const announceNew = () => {
+      const { approvals, loaded } = approvalInbox.get();
       if (!loaded) return;
-      for (const question of questions) {
-        if (!first && !heard.has(question.approval_id)) announce(approvalSummary(question));
-        heard.add(question.approval_id);
+      for (const approval of approvals) {
+        if (!isFirst && !knownIds.has(approval.approval_id)) announce(approvalSummary(approval));
+        knownIds.add(approval.approval_id);
       }
-      first = false;
+      isFirst = false;
     };
-    look();
-    return approvalInbox.listen(look);
+    announceNew();
+    return approvalInbox.listen(announceNew);
   }, []);
 }

@@ -5,12 +5,12 @@ import { useMemo } from "preact/hooks";
 import type { Json } from "../api/types";
 import { escapeUnsafeJson } from "../components/escaped_text";
 
-export function Diff({ before, after }: { before: Json; after: Json }) {
-  const parts = useMemo(() => diffLines(pretty(before), pretty(after)), [before, after]);
+export function ArgumentDiff({ before, after }: { before: Json; after: Json }) {
+  const parts = useMemo(() => diffLines(formatJson(before), formatJson(after)), [before, after]);
   return (
-    <pre class="diff" tabIndex={0} role="group" aria-label="What the edit changes">
-      {parts.flatMap((part, at) => part.value.replace(/\n$/, "").split("\n").map((line, row) => (
-        <span key={`${at}.${row}`} class={part.added ? "added" : part.removed ? "removed" : ""}>
+    <pre class="diff" tabIndex={0} role="group" aria-label="Changes to the arguments">
+      {parts.flatMap((part, partIndex) => part.value.replace(/\n$/, "").split("\n").map((line, lineIndex) => (
+        <span key={`${partIndex}.${lineIndex}`} class={part.added ? "added" : part.removed ? "removed" : ""}>
           <span aria-hidden="true">{part.added ? "+ " : part.removed ? "− " : "  "}</span>
           <span class="sr-only">{part.added ? "added: " : part.removed ? "removed: " : ""}</span>{line}{"\n"}
         </span>
@@ -19,4 +19,4 @@ export function Diff({ before, after }: { before: Json; after: Json }) {
   );
 }
 
-const pretty = (value: Json) => `${escapeUnsafeJson(value, 2)}\n`;
+const formatJson = (value: Json) => `${escapeUnsafeJson(value, 2)}\n`;

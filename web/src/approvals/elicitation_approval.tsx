@@ -7,39 +7,39 @@ import { Button, Dialog } from "../components/ui";
 import { EscapedText } from "../components/escaped_text";
 import type { AnswerState } from "./use_answer";
 import { type FormDraft, asObject, SchemaForm } from "./schema_form";
-import { defaultsOf, isComplete } from "./schema_fields";
+import { schemaDefaults, isComplete } from "./schema_fields";
 
-export function ElicitationApproval({ question, answering }: { question: Approval; answering: AnswerState }) {
-  const decline = <Button tone="danger" busy={answering.busy === "reject"} onClick={() => void answering.answer("reject", { decision: "reject" })}>Decline</Button>;
+export function ElicitationApproval({ approval, answerState }: { approval: Approval; answerState: AnswerState }) {
+  const declineButton = <Button tone="danger" busy={answerState.busy === "reject"} onClick={() => void answerState.submit("reject", { decision: "reject" })}>Decline</Button>;
   return (
     <>
-      <p class="asks"><code class="tool-name"><EscapedText text={question.tool ?? ""} /></code>{question.server && <small> of <EscapedText text={question.server} /></small>} asks</p>
-      <blockquote class="asked" dir="auto"><EscapedText text={question.message ?? ""} /></blockquote>
-      {question.mode === "url" ? <UrlElicitation question={question} answering={answering} decline={decline} /> : <ElicitationForm question={question} answering={answering} decline={decline} />}
+      <p class="elicitation-source"><code class="tool-name"><EscapedText text={approval.tool ?? ""} /></code>{approval.server && <small> of <EscapedText text={approval.server} /></small>} requests input</p>
+      <blockquote class="elicitation-message" dir="auto"><EscapedText text={approval.message ?? ""} /></blockquote>
+      {approval.mode === "url" ? <UrlElicitation approval={approval} answerState={answerState} declineButton={declineButton} /> : <ElicitationForm approval={approval} answerState={answerState} declineButton={declineButton} />}
     </>
   );
 }
 
 interface ElicitationProps {
-  question: Approval;
-  answering: AnswerState;
-  decline: preact.ComponentChild;
+  approval: Approval;
+  answerState: AnswerState;
+  declineButton: preact.ComponentChild;
 }
 
-function ElicitationForm({ question, answering, decline }: ElicitationProps) {
-  const schema = asObject(question.schema);
-  const [initial] = useState(() => defaultsOf(schema));
+function ElicitationForm({ approval, answerState, declineButton }: ElicitationProps) {
+  const schema = asObject(approval.schema);
+  const [initial] = useState(() => schemaDefaults(schema));
   const [draft, setDraft] = useState<FormDraft>({ value: initial, isValid: true });
-  const complete = draft.isValid && isComplete(schema, draft.value);
+  const isReady = draft.isValid && isComplete(schema, draft.value);
   return (
     <>
       <SchemaForm schema={schema} initial={initial} onChange={setDraft} />
       <footer>
-        <p class="hint">Say nothing that {question.server ? <code><EscapedText text={question.server} /></code> : "the tool"} should not know.</p>
-        <div class="answers">
-          {decline}
-          <Button tone="primary" icon="send" busy={answering.busy === "answer"} disabled={!complete}
-            onClick={() => void answering.answer("answer", { decision: "answer", value: draft.value })}>Answer</Button>
+        <p class="hint">Your answer is sent to {approval.server ? <code><EscapedText text={approval.server} /></code> : "the tool"}.</p>
+        <div class="button-row">
+          {declineButton}
+          <Button tone="primary" icon="send" busy={answerState.busy === "answer"} disabled={!isReady}
+            onClick={() => void answerState.submit("answer", { decision: "answer", value: draft.value })}>Answer</Button>
         </div>
       </footer>
     </>
@@ -47,38 +47,38 @@ function ElicitationForm({ question, answering, decline }: ElicitationProps) {
 }
 
 /** The tool chose the address: it is shown whole, and opened only once a person has looked at it. */
-function UrlElicitation({ question, answering, decline }: ElicitationProps) {
-  const [looks, setLooks] = useState(false);
-  const [wasThere, setWasThere] = useState(false);
-  const text = question.url ?? "";
+function UrlElicitation({ approval, answerState, declineButton }: ElicitationProps) {
+  const [isConfirming, setConfirming] = useState(false);
+  const [wasOpened, setOpened] = useState(false);
+  const text = approval.url ?? "";
   const url = URL.canParse(text) ? new URL(text) : null;
   const isWeb = url?.protocol === "https:" || url?.protocol === "http:";
-  const leave = () => {
-    setLooks(false);
-    setWasThere(true);
+  const markOpened = () => {
+    setConfirming(false);
+    setOpened(true);
   };
   return (
     <>
-      <div class="page-to-visit">
+      <div class="url-elicitation">
         <Icon name="link" />
         <p>{url && isWeb ? <Address url={url} /> : <code><EscapedText text={text} /></code>}
-          {url?.protocol === "http:" && <small class="wrong">Not encrypted: others on the way can read along.</small>}</p>
-        <Button disabled={!isWeb} onClick={() => setLooks(true)}>Visit…</Button>
+          {url?.protocol === "http:" && <small class="error-text">Not encrypted: others can read the connection.</small>}</p>
+        <Button disabled={!isWeb} onClick={() => setConfirming(true)}>Open…</Button>
       </div>
       <footer>
-        <div class="answers">
-          {decline}
-          <Button tone="primary" icon="check" busy={answering.busy === "answer"} disabled={!wasThere}
-            onClick={() => void answering.answer("answer", { decision: "answer" })}>I have been there</Button>
+        <div class="button-row">
+          {declineButton}
+          <Button tone="primary" icon="check" busy={answerState.busy === "answer"} disabled={!wasOpened}
+            onClick={() => void answerState.submit("answer", { decision: "answer" })}>Confirm completion</Button>
         </div>
       </footer>
-      {looks && url && (
-        <Dialog title={`Go to ${url.host}?`} onClose={() => setLooks(false)} actions={
-          <><Button onClick={() => setLooks(false)}>Stay here</Button>
-            <a class="button primary" href={url.href} target="_blank" rel="noopener noreferrer" onClick={leave}>Open {url.host}</a></>
+      {isConfirming && url && (
+        <Dialog title={`Open ${url.host}?`} onClose={() => setConfirming(false)} actions={
+          <><Button onClick={() => setConfirming(false)}>Cancel</Button>
+            <a class="button primary" href={url.href} target="_blank" rel="noopener noreferrer" onClick={markOpened}>Open {url.host}</a></>
         }>
-          <p>The tool <code><EscapedText text={question.tool ?? ""} /></code> of <strong><EscapedText text={question.server ?? ""} /></strong> chose this address, not the people who run this server. Is it where you expect to go?</p>
-          <p class="whole-address"><Address url={url} /></p>
+          <p>The tool <code><EscapedText text={approval.tool ?? ""} /></code> of <strong><EscapedText text={approval.server ?? ""} /></strong> chose this address, not the operator of this server. Open it only if you expect it.</p>
+          <p class="full-address"><Address url={url} /></p>
         </Dialog>
       )}
     </>

@@ -3,7 +3,7 @@
 import { useId, useState } from "preact/hooks";
 import type { Json, JsonObject } from "../api/types";
 import { EscapedText, escapeUnsafe } from "../components/escaped_text";
-import { type Field, type FieldKind, fieldsOf, parseField, formatField } from "./schema_fields";
+import { type Field, type FieldKind, schemaFields, parseField, formatField } from "./schema_fields";
 
 export interface FormDraft {
   value: JsonObject;
@@ -15,18 +15,18 @@ export function SchemaForm({ schema, initial, onChange }: {
   schema: JsonObject | undefined; initial: JsonObject; onChange: (draft: FormDraft) => void;
 }) {
   const [texts, setTexts] = useState<Record<string, string>>({});
-  const fields = fieldsOf(schema, initial);
-  const put = (name: string, text: string) => {
+  const fields = schemaFields(schema, initial);
+  const updateField = (name: string, text: string) => {
     const next = { ...texts, [name]: text };
     setTexts(next);
     onChange(buildDraft(fields, initial, next));
   };
-  if (!fields.length) return <p class="hint">It takes no arguments.</p>;
+  if (!fields.length) return <p class="hint">No arguments.</p>;
   return (
     <div class="form">
       {fields.map((field) => (
         <FieldInput key={field.name} field={field} text={texts[field.name] ?? formatField(field.kind, initial[field.name])}
-          touched={field.name in texts} onInput={(text) => put(field.name, text)} />
+          touched={field.name in texts} onInput={(text) => updateField(field.name, text)} />
       ))}
     </div>
   );
@@ -34,7 +34,7 @@ export function SchemaForm({ schema, initial, onChange }: {
 
 function buildDraft(fields: Field[], initial: JsonObject, texts: Record<string, string>): FormDraft {
   const value: JsonObject = { ...initial };
-  let fits = true;
+  let isValid = true;
   for (const field of fields) {
     const text = texts[field.name];
     if (text === undefined) continue;
@@ -42,25 +42,25 @@ function buildDraft(fields: Field[], initial: JsonObject, texts: Record<string, 
       delete value[field.name];
       continue;
     }
-    const said = parseField(field.kind, text, field.choices);
-    if ("error" in said) fits = false;
-    else value[field.name] = said.value;
+    const parsed = parseField(field.kind, text, field.choices);
+    if ("error" in parsed) isValid = false;
+    else value[field.name] = parsed.value;
   }
-  return { value, isValid: fits };
+  return { value, isValid };
 }
 
-const KINDS: Partial<Record<FieldKind, string>> = { choice: "one of", choices: "some of", url: "address", moment: "date and time", escaped: "text as JSON" };
+const KINDS: Partial<Record<FieldKind, string>> = { choice: "one of", choices: "some of", url: "URL", datetime: "date and time", escaped: "text as JSON" };
 const MODES: Partial<Record<FieldKind, "decimal" | "email" | "url">> = { number: "decimal", integer: "decimal", email: "email", url: "url" };
 
 /** Any number of the choices. */
 function ChoiceList({ id, field, text, onInput }: { id: string; field: Field; text: string; onInput: (text: string) => void }) {
-  const chosen = text ? (JSON.parse(text) as Json[]) : [];
+  const selectedValues = text ? (JSON.parse(text) as Json[]) : [];
   const toggle = (value: Json) =>
-    onInput(JSON.stringify(chosen.includes(value) ? chosen.filter((one) => one !== value) : [...chosen, value]));
+    onInput(JSON.stringify(selectedValues.includes(value) ? selectedValues.filter((entry) => entry !== value) : [...selectedValues, value]));
   return (
-    <div class="several" role="group" aria-labelledby={`${id}-label`}>
+    <div class="choice-list" role="group" aria-labelledby={`${id}-label`}>
       {field.choices.map(({ value, label }) => (
-        <label key={String(value)} class="toggle"><input type="checkbox" checked={chosen.includes(value)} onChange={() => toggle(value)} /><span><EscapedText text={label} /></span></label>
+        <label key={String(value)} class="toggle"><input type="checkbox" checked={selectedValues.includes(value)} onChange={() => toggle(value)} /><span><EscapedText text={label} /></span></label>
       ))}
     </div>
   );
@@ -70,34 +70,34 @@ function FieldInput({ field, text, touched, onInput }: {
   field: Field; text: string; touched: boolean; onInput: (text: string) => void;
 }) {
   const id = useId();
-  const said = touched && (text !== "" || field.required) ? parseField(field.kind, text, field.choices) : null;
-  const error = said && "error" in said ? said.error : null;
+  const parsed = touched && (text !== "" || field.required) ? parseField(field.kind, text, field.choices) : null;
+  const error = parsed && "error" in parsed ? parsed.error : null;
   const hint = [field.description, field.bounds].filter(Boolean).join(" · ");
-  const common = {
+  const inputProps = {
     id, "aria-describedby": hint || error ? `${id}-hint` : undefined, "aria-invalid": error ? true : undefined, required: field.required,
   };
-  const type = (event: { currentTarget: { value: string } }) => onInput(event.currentTarget.value);
+  const handleInput = (event: { currentTarget: { value: string } }) => onInput(event.currentTarget.value);
   return (
     <div class="field">
       <label for={field.kind === "choices" ? undefined : id} id={`${id}-label`} class={field.title === field.name ? "" : "titled"}><EscapedText text={field.title} />{field.required && <span class="required" title="required"> *</span>}
         <span class="kind">{KINDS[field.kind] ?? field.kind}</span></label>
       {field.kind === "choices" ? <ChoiceList id={id} field={field} text={text} onInput={onInput} />
       : field.kind === "boolean" ? (
-        <input {...common} type="checkbox" checked={text === "true"} onChange={(event) => onInput(String(event.currentTarget.checked))} />
+        <input {...inputProps} type="checkbox" checked={text === "true"} onChange={(event) => onInput(String(event.currentTarget.checked))} />
       ) : field.kind === "choice" ? (
-        <select {...common} value={text} onChange={type}>
+        <select {...inputProps} value={text} onChange={handleInput}>
           {!field.required && <option value="" />}
           {field.choices.map(({ value, label }) => <option key={String(value)} value={String(value)}>{escapeUnsafe(label)}</option>)}
         </select>
       ) : field.kind === "json" || field.kind === "escaped" || text.length > 80 || text.includes("\n") ? (
-        <textarea {...common} dir="auto" class={field.kind === "json" || field.kind === "escaped" ? "code-input" : ""} rows={Math.min(8, text.split("\n").length + 1)}
-          value={text} spellcheck={false} onInput={type} />
-      ) : field.kind === "date" || field.kind === "moment" ? (
-        <input {...common} type={field.kind === "date" ? "date" : "datetime-local"} value={text} onInput={type} />
+        <textarea {...inputProps} dir="auto" class={field.kind === "json" || field.kind === "escaped" ? "code-input" : ""} rows={Math.min(8, text.split("\n").length + 1)}
+          value={text} spellcheck={false} onInput={handleInput} />
+      ) : field.kind === "date" || field.kind === "datetime" ? (
+        <input {...inputProps} type={field.kind === "date" ? "date" : "datetime-local"} value={text} onInput={handleInput} />
       ) : (
-        <input {...common} type="text" dir="auto" inputMode={MODES[field.kind]} value={text} autocomplete="off" onInput={type} />
+        <input {...inputProps} type="text" dir="auto" inputMode={MODES[field.kind]} value={text} autocomplete="off" onInput={handleInput} />
       )}
-      {(hint || error) && <span id={`${id}-hint`} class={error ? "hint wrong" : "hint"}>{error ?? <EscapedText text={hint} />}</span>}
+      {(hint || error) && <span id={`${id}-hint`} class={error ? "hint error-text" : "hint"}>{error ?? <EscapedText text={hint} />}</span>}
     </div>
   );
 }

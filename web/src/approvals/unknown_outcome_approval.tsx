@@ -7,13 +7,13 @@ import { EscapedText } from "../components/escaped_text";
 import type { AnswerState } from "./use_answer";
 import { ArgumentsTable } from "./plan_approval";
 
-const sentence = (text: string) => `${text.charAt(0).toUpperCase()}${text.slice(1).replace(/\.$/, "")}.`;
+const formatSentence = (text: string) => `${text.charAt(0).toUpperCase()}${text.slice(1).replace(/\.$/, "")}.`;
 
-export function UnknownOutcomeApproval({ question, answering }: { question: Approval; answering: AnswerState }) {
+export function UnknownOutcomeApproval({ approval, answerState }: { approval: Approval; answerState: AnswerState }) {
   const [result, setResult] = useState("");
-  const { call, why } = question;
-  const say = (decision: "retry" | "done" | "failed", value?: Json) => void answering.answer(decision, { decision, ...(value === undefined ? {} : { value }) });
-  const read = (): Json => {
+  const { call, why } = approval;
+  const submitDecision = (decision: "retry" | "done" | "failed", value?: Json) => void answerState.submit(decision, { decision, ...(value === undefined ? {} : { value }) });
+  const parseResult = (): Json => {
     try {
       return JSON.parse(result) as Json;
     } catch {
@@ -25,16 +25,16 @@ export function UnknownOutcomeApproval({ question, answering }: { question: Appr
       <div class="step">
         <div class="step-head"><code class="tool-name"><EscapedText text={String(call?.tool ?? "")} /></code></div>
         {call?.arguments !== undefined && <ArgumentsTable value={call.arguments} />}
-        <p class="step-says"><EscapedText text={sentence(typeof why === "string" ? why : "the call was sent and no answer came")} /> It may have taken effect: look before you decide.</p>
-        <label class="stacked-field">If it did happen, what came of it?
-          <textarea rows={2} value={result} placeholder='what the model should read, such as {"order_id": 7001}' onInput={(event) => setResult(event.currentTarget.value)} />
+        <p class="step-description"><EscapedText text={formatSentence(typeof why === "string" ? why : "the call was sent and no response arrived")} /> It may have taken effect. Check before you decide.</p>
+        <label class="stacked-field">Result, if the call took effect
+          <textarea rows={2} value={result} placeholder='sent to the model, such as {"order_id": 7001}' onInput={(event) => setResult(event.currentTarget.value)} />
         </label>
       </div>
       <footer>
-        <div class="answers">
-          <Button icon="retry" busy={answering.busy === "retry"} onClick={() => say("retry")}>It did not: do it again</Button>
-          <Button tone="danger" busy={answering.busy === "failed"} onClick={() => say("failed")}>It failed</Button>
-          <Button tone="primary" icon="check" busy={answering.busy === "done"} disabled={!result.trim()} onClick={() => say("done", read())}>It was done</Button>
+        <div class="button-row">
+          <Button icon="retry" busy={answerState.busy === "retry"} onClick={() => submitDecision("retry")}>Retry</Button>
+          <Button tone="danger" busy={answerState.busy === "failed"} onClick={() => submitDecision("failed")}>Mark as failed</Button>
+          <Button tone="primary" icon="check" busy={answerState.busy === "done"} disabled={!result.trim()} onClick={() => submitDecision("done", parseResult())}>Mark as done</Button>
         </div>
       </footer>
     </>

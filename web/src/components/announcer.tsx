@@ -4,6 +4,6 @@ import { announcements } from "../state/announcements";
 import { useStore } from "../state/store";
 
 export function Announcer() {
-  const said = useStore(announcements);
-  return <div class="sr-only announcer" role="log" aria-live="polite" aria-label="Announcements">{said.map(({ id, text }) => <p key={id}>{text}</p>)}</div>;
+  const entries = useStore(announcements);
+  return <div class="sr-only announcer" role="log" aria-live="polite" aria-label="Announcements">{entries.map(({ id, text }) => <p key={id}>{text}</p>)}</div>;
 }

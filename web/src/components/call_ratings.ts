@@ -3,7 +3,7 @@
 import type { CallRating } from "../state/session_view_types";
 
 export const CALL_RATINGS: Record<CallRating, { label: string; tone: "good" | "warn" | "bad"; title: string }> = {
-  good: { label: "Good", tone: "good", title: "The right call" },
-  unnecessary: { label: "Unnecessary", tone: "warn", title: "It did no harm and was not needed" },
-  wrong: { label: "Wrong", tone: "bad", title: "Another tool, or other arguments" },
+  good: { label: "Good", tone: "good", title: "Correct call" },
+  unnecessary: { label: "Unnecessary", tone: "warn", title: "Harmless, but not needed" },
+  wrong: { label: "Wrong", tone: "bad", title: "Wrong tool or wrong arguments" },
 };

@@ -10,7 +10,7 @@ const EMOJI_SELECTOR = "(?<=(?!\\u2800)[\\u2190-\\u2bff\\u{1f000}-\\u{1faff}])\\
 const UNSAFE_CHARS = new RegExp(
   `(?!\\n|\\t|\\r\\n|${EMOJI_SELECTOR})[\\p{Cc}\\p{Cf}\\p{Cs}\\p{Zl}\\p{Zp}\\p{Default_Ignorable_Code_Point}\\u2800]`, "gu");
 
-const escapeChar = (found: string) => (found === "\r" ? "\\r" : `\\u{${found.codePointAt(0)!.toString(16)}}`);
+const escapeChar = (character: string) => (character === "\r" ? "\\r" : `\\u{${character.codePointAt(0)!.toString(16)}}`);
 
 /** With all of it written out. */
 export function escapeUnsafe(text: string): string {
@@ -23,19 +23,19 @@ export function hasUnsafeChars(text: string): boolean {
 
 /** The same in JSON, which is still the same JSON. */
 export function escapeUnsafeJson(value: unknown, indent?: number): string {
-  return JSON.stringify(value, null, indent).replace(UNSAFE_CHARS, (found) =>
-    found.split("").map((unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`).join(""));
+  return JSON.stringify(value, null, indent).replace(UNSAFE_CHARS, (character) =>
+    character.split("").map((unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`).join(""));
 }
 
 /** The same on a page, where what is written out stands out from text that only looks so. */
 export function EscapedText({ text }: { text: string }) {
   if (!hasUnsafeChars(text)) return <>{text}</>;
   const parts: preact.ComponentChild[] = [];
-  let from = 0;
+  let position = 0;
   for (const match of text.matchAll(UNSAFE_CHARS)) {
-    const [found] = match;
-    parts.push(text.slice(from, match.index), <span class="unseen" title="A character that can’t be seen, or that changes how others are seen">{escapeChar(found)}</span>);
-    from = match.index + found.length;
+    const [character] = match;
+    parts.push(text.slice(position, match.index), <span class="escaped-char" title="Invisible character, or one that changes how the text is displayed">{escapeChar(character)}</span>);
+    position = match.index + character.length;
   }
-  return <>{parts}{text.slice(from)}</>;
+  return <>{parts}{text.slice(position)}</>;
 }

@@ -3,28 +3,28 @@
 import type { Json, Risk, Usage } from "../api/types";
 import { escapeUnsafe, escapeUnsafeJson } from "./escaped_text";
 
-export function formatRelative(at: number, now: number): string {
-  const seconds = Math.round((now - at) / 1000);
-  const past = seconds >= 0;
+export function formatRelative(time: number, now: number): string {
+  const seconds = Math.round((now - time) / 1000);
+  const isPast = seconds >= 0;
   const n = Math.abs(seconds);
   if (n < 5) return "now";
-  const [value, unit] = n < 60 ? [n, "s"] : n < 3600 ? [Math.floor(n / 60), "min"]
+  const [amount, unit] = n < 60 ? [n, "s"] : n < 3600 ? [Math.floor(n / 60), "min"]
     : n < 86_400 ? [Math.floor(n / 3600), "h"] : [Math.floor(n / 86_400), "d"];
-  return past ? `${value} ${unit} ago` : `in ${value} ${unit}`;
+  return isPast ? `${amount} ${unit} ago` : `in ${amount} ${unit}`;
 }
 
-export function formatDateTime(at: number): string {
-  const date = new Date(at);
+export function formatDateTime(time: number): string {
+  const date = new Date(time);
   const day = date.toLocaleDateString(undefined, { year: "numeric", month: "short", day: "numeric" });
-  return `${day}, ${formatTimeOfDay(at)}`;
+  return `${day}, ${formatTimeOfDay(time)}`;
 }
 
 /** Time of the day, with milliseconds. */
-export function formatTimeOfDay(at: number): string {
-  const date = new Date(at);
-  const two = (n: number) => String(n).padStart(2, "0");
+export function formatTimeOfDay(time: number): string {
+  const date = new Date(time);
+  const padTwo = (n: number) => String(n).padStart(2, "0");
   const ms = String(date.getMilliseconds()).padStart(3, "0");
-  return `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}.${ms}`;
+  return `${padTwo(date.getHours())}:${padTwo(date.getMinutes())}:${padTwo(date.getSeconds())}.${ms}`;
 }
 
 export function formatDuration(ms: number): string {
@@ -43,8 +43,8 @@ export function formatCountdown(ms: number): string {
   return `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")}`;
 }
 
-export function pluralize(n: number, one: string, many = `${one}s`): string {
-  return `${formatNumber(n)} ${n === 1 ? one : many}`;
+export function pluralize(count: number, singular: string, plural = `${singular}s`): string {
+  return `${formatNumber(count)} ${count === 1 ? singular : plural}`;
 }
 
 export function formatNumber(n: number): string {
@@ -100,7 +100,7 @@ export function formatInline(value: Json | undefined, max = 120): string {
 /** Arguments in one line, as people would write them: `region_id 10000002 · type_id 34`. */
 export function formatArguments(value: Json | undefined, max = 120): string {
   if (value === null || typeof value !== "object" || Array.isArray(value)) return formatInline(value, max);
-  const parts = Object.entries(value).map(([name, one]) =>
-    `${formatInline(name, 40)} ${formatInline(one, 40)}`);
+  const parts = Object.entries(value).map(([name, argument]) =>
+    `${formatInline(name, 40)} ${formatInline(argument, 40)}`);
   return formatInline(parts.join(" · "), max);
 }

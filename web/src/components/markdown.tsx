@@ -16,15 +16,15 @@ const TAGS = [
 ];
 const SAFE_LINK = /^(https?:|mailto:)/i;
 
-const escaped = (text: string) =>
+const escapeHtml = (text: string) =>
   text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;").replace(/"/g, "&quot;");
 
 const marked = new Marked({
   gfm: true,
   renderer: {
-    html: ({ text }) => escaped(text),
+    html: ({ text }) => escapeHtml(text),
     // A picture would be fetched from somewhere, and tell that it was.
-    image: ({ text, href }) => escaped(text || href),
+    image: ({ text, href }) => escapeHtml(text || href),
     // A mark to read; there is nothing to tick.
     checkbox: ({ checked }) => `<span role="img" aria-label="${checked ? "done" : "to do"}"></span> `,
     // A heading without text is none.
@@ -54,12 +54,12 @@ function renderSanitized(token: Token): string {
 }
 
 /** `links` are the addresses that the whole text defines, which any block may refer to. */
-const MarkdownBlock = memo(function Block({ token, links }: { token: Token; links: string }) {
+const MarkdownBlock = memo(function MarkdownBlock({ token, links }: { token: Token; links: string }) {
   const html = useMemo(() => renderSanitized(token), [token.raw, links]);
   return <div class="markdown-block" dir="auto" dangerouslySetInnerHTML={{ __html: html }} />;
 });
 
-const CodeBlock = memo(function Code({ text, lang }: { text: string; lang: string }) {
+const CodeBlock = memo(function CodeBlock({ text, lang }: { text: string; lang: string }) {
   const [copied, setCopied] = useState(false);
   const copy = () => {
     void navigator.clipboard?.writeText(text);
@@ -69,7 +69,7 @@ const CodeBlock = memo(function Code({ text, lang }: { text: string; lang: strin
   return (
     <div class="code">
       <div class="code-head"><span>{lang || "text"}</span>
-        <IconButton icon={copied ? "check" : "copy"} label={copied ? "Copied" : "Copy the code"} onClick={copy} /></div>
+        <IconButton icon={copied ? "check" : "copy"} label={copied ? "Copied" : "Copy code"} onClick={copy} /></div>
       <pre tabIndex={0} dir="ltr"><code>{text}</code></pre>
     </div>
   );
@@ -82,9 +82,9 @@ export const Markdown = memo(function Markdown({ text, streaming = false }: { te
   }, [text]);
   return (
     <div class={`markdown${streaming ? " streaming" : ""}`}>
-      {blocks.map((token, at) => token.type === "code"
-        ? <CodeBlock key={at} text={String(token.text)} lang={String(token.lang ?? "")} />
-        : <MarkdownBlock key={at} token={token} links={links} />)}
+      {blocks.map((token, index) => token.type === "code"
+        ? <CodeBlock key={index} text={String(token.text)} lang={String(token.lang ?? "")} />
+        : <MarkdownBlock key={index} token={token} links={links} />)}
     </div>
   );
 });

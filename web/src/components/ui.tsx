@@ -52,16 +52,16 @@ export function EmptyState({ icon, title, children }: { icon: IconName; title: s
   );
 }
 
-export function ErrorNotice({ problem, retry }: { problem: Problem; retry?: () => void }) {
-  const title = problem.isOffline ? "The server can’t be reached" : "That did not work";
+export function ErrorNotice({ problem, onRetry }: { problem: Problem; onRetry?: () => void }) {
+  const title = problem.isOffline ? "Server unreachable" : "Request failed";
   return (
     <div class="failed" role="alert">
       <Icon name="warn" />
       <div>
         <strong>{title}</strong>
-        <p>{problem.isOffline ? "The page goes on by itself when it is back." : problem.message}</p>
+        <p>{problem.isOffline ? "The page loads again when the connection is back." : problem.message}</p>
       </div>
-      {retry && <Button onClick={retry}>Try again</Button>}
+      {onRetry && <Button onClick={onRetry}>Retry</Button>}
     </div>
   );
 }
@@ -70,15 +70,15 @@ export function ErrorNotice({ problem, retry }: { problem: Problem; retry?: () =
 export function Skeleton({ lines = 3 }: { lines?: number }) {
   return (
     <div class="skeleton" aria-hidden="true">
-      {Array.from({ length: lines }, (_, at) => <span key={at} />)}
+      {Array.from({ length: lines }, (_, index) => <span key={index} />)}
     </div>
   );
 }
 
-export function Loading({ what, lines }: { what: string; lines?: number }) {
+export function Loading({ subject, lines }: { subject: string; lines?: number }) {
   return (
     <div role="status" class="loading">
-      <span class="sr-only">Loading {what}</span>
+      <span class="sr-only">Loading {subject}</span>
       <Skeleton lines={lines} />
     </div>
   );
@@ -167,29 +167,29 @@ export function Menu({ label, icon = "more", items }: {
   }, [isOpen]);
   useEffect(() => {
     if (!isOpen) return;
-    const away = (event: Event) => !root.current?.contains(event.target as Node) && setOpen(false);
-    document.addEventListener("pointerdown", away);
-    document.addEventListener("focusin", away);
+    const closeIfOutside = (event: Event) => !root.current?.contains(event.target as Node) && setOpen(false);
+    document.addEventListener("pointerdown", closeIfOutside);
+    document.addEventListener("focusin", closeIfOutside);
     return () => {
-      document.removeEventListener("pointerdown", away);
-      document.removeEventListener("focusin", away);
+      document.removeEventListener("pointerdown", closeIfOutside);
+      document.removeEventListener("focusin", closeIfOutside);
     };
   }, [isOpen]);
   const close = () => {
     root.current?.querySelector("button")?.focus();
     setOpen(false);
   };
-  const move = (event: KeyboardEvent) => {
+  const handleKey = (event: KeyboardEvent) => {
     if (event.key === "Escape") return close();
-    const step = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
-    if (!step) return;
+    const offset = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
+    if (!offset) return;
     event.preventDefault();
-    const all = [...(root.current?.querySelectorAll<HTMLButtonElement>("[role=menuitem]") ?? [])];
-    const at = all.indexOf(document.activeElement as HTMLButtonElement);
-    all[(at + step + all.length) % all.length]?.focus();
+    const menuItems = [...(root.current?.querySelectorAll<HTMLButtonElement>("[role=menuitem]") ?? [])];
+    const focusedIndex = menuItems.indexOf(document.activeElement as HTMLButtonElement);
+    menuItems[(focusedIndex + offset + menuItems.length) % menuItems.length]?.focus();
   };
   return (
-    <div class="menu" ref={root} onKeyDown={(event) => isOpen && move(event)}>
+    <div class="menu" ref={root} onKeyDown={(event) => isOpen && handleKey(event)}>
       <IconButton icon={icon} label={label} aria-haspopup="menu" aria-expanded={isOpen} onClick={() => setOpen(!isOpen)} />
       {isOpen && (
         <div class="menu-items" role="menu" aria-label={label}>

@@ -3,18 +3,18 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 
 /** The value as it was at most `every` milliseconds ago. */
-export function useThrottled<T>(value: T, every: number): T {
-  const [seen, setSeen] = useState(value);
+export function useThrottled<T>(value: T, intervalMs: number): T {
+  const [throttled, setThrottled] = useState(value);
   const latest = useRef(value);
   const timer = useRef(0);
   latest.current = value;
   useEffect(() => {
-    if (timer.current || Object.is(value, seen)) return;
+    if (timer.current || Object.is(value, throttled)) return;
     timer.current = window.setTimeout(() => {
       timer.current = 0;
-      setSeen(latest.current);
-    }, every);
-  }, [value, seen]);
+      setThrottled(latest.current);
+    }, intervalMs);
+  }, [value, throttled]);
   useEffect(() => () => clearTimeout(timer.current), []);
-  return seen;
+  return throttled;
 }

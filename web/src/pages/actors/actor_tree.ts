@@ -15,29 +15,29 @@ export interface ActorNode {
 }
 
 export function buildTree(actors: Actor[]): ActorNode[] {
-  const root = branch("", "");
+  const root = createNode("", "");
   for (const actor of actors) {
-    let at = root;
+    let node = root;
     for (const name of actor.path.split("/").filter(Boolean)) {
-      const path = `${at.path}/${name}`;
-      let next = at.children.find((child) => child.path === path);
-      if (!next) at.children.push((next = branch(path, name)));
-      at = next;
+      const path = `${node.path}/${name}`;
+      let next = node.children.find((child) => child.path === path);
+      if (!next) node.children.push((next = createNode(path, name)));
+      node = next;
     }
-    at.actor = actor;
+    node.actor = actor;
   }
-  root.children.forEach(count);
+  root.children.forEach(updateCounts);
   return root.children;
 }
 
-const branch = (path: string, name: string): ActorNode => ({ path, name, actor: null, children: [], count: 0, waiting: 0, troubled: 0 });
+const createNode = (path: string, name: string): ActorNode => ({ path, name, actor: null, children: [], count: 0, waiting: 0, troubled: 0 });
 
-function count(one: ActorNode): void {
-  one.children.forEach(count);
-  const sum = (of: (child: ActorNode) => number) => one.children.reduce((total, child) => total + of(child), 0);
-  one.count = (one.actor ? 1 : 0) + sum((child) => child.count);
-  one.waiting = (one.actor?.waiting ? 1 : 0) + sum((child) => child.waiting);
-  one.troubled = (one.actor && hasProblem(one.actor) ? 1 : 0) + sum((child) => child.troubled);
+function updateCounts(node: ActorNode): void {
+  node.children.forEach(updateCounts);
+  const sum = (getCount: (child: ActorNode) => number) => node.children.reduce((total, child) => total + getCount(child), 0);
+  node.count = (node.actor ? 1 : 0) + sum((child) => child.count);
+  node.waiting = (node.actor?.waiting ? 1 : 0) + sum((child) => child.waiting);
+  node.troubled = (node.actor && hasProblem(node.actor) ? 1 : 0) + sum((child) => child.troubled);
 }
 
 export function hasProblem(actor: Actor): boolean {
@@ -45,10 +45,10 @@ export function hasProblem(actor: Actor): boolean {
 }
 
 /** The branches that hold an actor that is wanted, with what leads to it. */
-export function filterTree(branches: ActorNode[], wanted: (actor: Actor) => boolean): ActorNode[] {
-  return branches.flatMap((one) => {
-    const children = filterTree(one.children, wanted);
-    const own = one.actor !== null && wanted(one.actor);
-    return own || children.length ? [{ ...one, children }] : [];
+export function filterTree(nodes: ActorNode[], matches: (actor: Actor) => boolean): ActorNode[] {
+  return nodes.flatMap((node) => {
+    const children = filterTree(node.children, matches);
+    const isMatch = node.actor !== null && matches(node.actor);
+    return isMatch || children.length ? [{ ...node, children }] : [];
   });
 }

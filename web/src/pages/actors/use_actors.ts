@@ -20,28 +20,28 @@ export function useActors(): Actors {
   const known = useRef(new Map<string, Actor>());
   const depths = useRef(new Map<string, number[]>());
   useEffect(() => {
-    const show = (state: Actors["state"]) => {
-      const actors = [...known.current.values()].sort((one, other) => (one.path < other.path ? -1 : 1));
+    const publish = (state: Actors["state"]) => {
+      const actors = [...known.current.values()].sort((a, b) => (a.path < b.path ? -1 : 1));
       setShown({ actors, depths: depths.current, state });
     };
-    const leave = followList<Actor>("/admin/actors", {
+    const unsubscribe = followList<Actor>("/admin/actors", {
       onReset: () => known.current.clear(),
       onChange({ changed, gone }) {
         for (const actor of changed) known.current.set(actor.path, actor);
         for (const path of gone) known.current.delete(path);
-        show("live");
+        publish("live");
       },
-      onLost: () => show("lost"),
+      onLost: () => publish("lost"),
     });
-    const looking = setInterval(() => {
+    const sampleTimer = setInterval(() => {
       const next = new Map<string, number[]>();
       for (const [path, actor] of known.current) next.set(path, [...(depths.current.get(path) ?? []), actor.mailbox_depth].slice(-SAMPLES_MAX));
       depths.current = next;
       setShown((before) => ({ ...before, depths: next }));
     }, SAMPLE_INTERVAL_MS);
     return () => {
-      leave();
-      clearInterval(looking);
+      unsubscribe();
+      clearInterval(sampleTimer);
     };
   }, []);
   return shown;

@@ -7,43 +7,43 @@ import { type Problem, toProblem } from "../../api/http";
 import type { Session } from "../../api/types";
 import { Icon } from "../../components/icon";
 import { LEVEL_LABELS } from "../../components/format";
-import { loadSessions, me, sendMessage, sessions } from "../../state/app_state";
+import { loadSessions, currentUser, sendMessage, sessions } from "../../state/app_state";
 import { useStore } from "../../state/store";
 import { Composer } from "./composer";
-import { useCeiling } from "./use_autonomy_ceiling";
+import { useAutonomyCeiling } from "./use_autonomy_ceiling";
 
 /** What the tour of the README asks, for the agent that ships with it. */
-const TOUR = [
-  ["What is the current sell price of Tritanium in Jita?", "one look at the market"],
-  ["Which ships were destroyed most in Jita last week?", "many look-ups at once"],
-  ["Buy 1000 Tritanium at market price", "asks you first"],
-  ["Stock up", "several writes in one plan"],
-  ["Get production cost for Stabber", "a tool that stumbles and tries again"],
-  ["Transfer 100M ISK to character XYZ", "not allowed at this level"],
+const EXAMPLE_PROMPTS = [
+  ["What is the current sell price of Tritanium in Jita?", "one tool call"],
+  ["Which ships were destroyed most in Jita last week?", "parallel tool calls"],
+  ["Buy 1000 Tritanium at market price", "needs approval"],
+  ["Stock up", "several calls in one plan"],
+  ["Get production cost for Stabber", "retries a failing tool"],
+  ["Transfer 100M ISK to character XYZ", "denied at this level"],
 ] as const;
 
-export function NewPane({ onCreated, tools }: { onCreated: (session_id: string) => void; tools: ComponentChildren }) {
-  const who = useStore(me)!;
-  const [agent, setAgent] = useState(who.default_agent);
+export function NewSessionPane({ onCreated, leading }: { onCreated: (session_id: string) => void; leading: ComponentChildren }) {
+  const user = useStore(currentUser)!;
+  const [agent, setAgent] = useState(user.default_agent);
   const [level, setLevel] = useState("");
-  const ceiling = useCeiling();
+  const ceiling = useAutonomyCeiling();
   const [preflight, setPreflight] = useState(false);
   const [problem, setProblem] = useState<Problem | null>(null);
-  const chosen = who.agents.find((one) => one.name === agent);
-  const isTour = useStore(sessions, () => chosen?.description.includes("market") ?? false);
+  const selectedAgent = user.agents.find((candidate) => candidate.name === agent);
+  const isMarketAgent = useStore(sessions, () => selectedAgent?.description.includes("market") ?? false);
 
   // Made by an attempt whose message did not get through: the next one needs no other.
-  const made = useRef<{ wish: string; session: Session } | null>(null);
-  const sessionFor = async (wish: Parameters<typeof client.createSession>[0]) => {
-    const key = JSON.stringify(wish);
-    if (made.current?.wish !== key) made.current = { wish: key, session: await client.createSession(wish) };
-    return made.current.session;
+  const createdRef = useRef<{ request: string; session: Session } | null>(null);
+  const getOrCreateSession = async (request: Parameters<typeof client.createSession>[0]) => {
+    const key = JSON.stringify(request);
+    if (createdRef.current?.request !== key) createdRef.current = { request: key, session: await client.createSession(request) };
+    return createdRef.current.session;
   };
 
-  const begin = async (message: string, message_id: string, workflow?: WorkflowRequest) => {
+  const startSession = async (message: string, message_id: string, workflow?: WorkflowRequest) => {
     setProblem(null);
     try {
-      const session = await sessionFor({
+      const session = await getOrCreateSession({
         agent, ...(level ? { autonomy_level: Number(level) } : {}), ...(preflight ? { preflight } : {}),
       });
       await sendMessage({ session_id: session.session_id, message: message || undefined, message_id, on_busy: "queue", workflow });
@@ -57,37 +57,37 @@ export function NewPane({ onCreated, tools }: { onCreated: (session_id: string) 
   };
 
   return (
-    <section class="pane new-pane" aria-label="New conversation">
-      <header class="pane-head">{tools}<h2>New conversation</h2></header>
+    <section class="pane new-pane" aria-label="New session">
+      <header class="pane-head">{leading}<h2>New session</h2></header>
       <div class="scroller">
         <div class="welcome">
           <span class="brand-mark big" aria-hidden="true" />
-          <h2>What shall we do?</h2>
-          <p>{chosen?.description || "Ask, and approve what the agent may do."}</p>
-          {isTour && (
+          <h2>What do you want to do?</h2>
+          <p>{selectedAgent?.description || "Send a message to start a session."}</p>
+          {isMarketAgent && (
             <ul class="suggestions">
-              {TOUR.map(([text, why]) => (
-                <li key={text}><button type="button" onClick={() => void begin(text, crypto.randomUUID())}>
-                  <span>{text}</span><small>{why}</small><Icon name="chevron" size={16} />
+              {EXAMPLE_PROMPTS.map(([text, hint]) => (
+                <li key={text}><button type="button" onClick={() => void startSession(text, crypto.randomUUID())}>
+                  <span>{text}</span><small>{hint}</small><Icon name="chevron" size={16} />
                 </button></li>
               ))}
             </ul>
           )}
         </div>
       </div>
-      <Composer conversation="new" state="new" problem={problem} onSend={(message, id, _, workflow) => begin(message, id, workflow)} onCancel={() => undefined}
+      <Composer draftKey="new" state="new" problem={problem} onSend={(message, id, _, workflow) => startSession(message, id, workflow)} onCancel={() => undefined}
         options={
           <div class="options">
-            {who.agents.length > 1 && (
+            {user.agents.length > 1 && (
               <label>Agent <select value={agent} onChange={(event) => setAgent(event.currentTarget.value)}>
-                {who.agents.map((one) => <option key={one.name} value={one.name}>{one.name}</option>)}
+                {user.agents.map((candidate) => <option key={candidate.name} value={candidate.name}>{candidate.name}</option>)}
               </select></label>
             )}
-            <label>May do <select value={level} onChange={(event) => setLevel(event.currentTarget.value)}>
-              <option value="">as your settings say{ceiling !== null && `: L${ceiling}`}</option>
-              {LEVEL_LABELS.map((name, at) => {
-                const isAbove = ceiling !== null && at > ceiling;
-                return <option key={name} value={String(at)} disabled={isAbove}>L{at} {name.toLowerCase()}{isAbove && " (above yours)"}</option>;
+            <label>Autonomy <select value={level} onChange={(event) => setLevel(event.currentTarget.value)}>
+              <option value="">default{ceiling !== null && `: L${ceiling}`}</option>
+              {LEVEL_LABELS.map((name, index) => {
+                const isAboveCeiling = ceiling !== null && index > ceiling;
+                return <option key={name} value={String(index)} disabled={isAboveCeiling}>L{index} {name.toLowerCase()}{isAboveCeiling && " (above your limit)"}</option>;
               })}
             </select></label>
             <label class="toggle"><input type="checkbox" checked={preflight} onChange={(event) => setPreflight(event.currentTarget.checked)} /><span>Plan first</span></label>

@@ -3,14 +3,14 @@
 import { useRef } from "preact/hooks";
 import type { Frame } from "../../api/types";
 import type { EventLog } from "../../state/event_log";
-import { type Filter, matcher, toolIn } from "../../state/event_filter";
+import { type Filter, eventMatcher, toolOfEvent } from "../../state/event_filter";
 import { useStore } from "../../state/store";
 
 interface FilterState {
   key: string;
   generation: number;
   /** So many of the log were looked at. */
-  upTo: number;
+  scannedCount: number;
   rows: Frame[];
   tools: Map<string, string>;
 }
@@ -22,27 +22,27 @@ export interface FilteredEvents {
   version: number;
 }
 
-export function useFiltered(log: EventLog, filter: Filter, paused: boolean): FilteredEvents {
+export function useFilteredEvents(log: EventLog, filter: Filter, paused: boolean): FilteredEvents {
   const version = useStore(log.version);
-  const found = useRef<FilterState>({ key: "", generation: -1, upTo: 0, rows: [], tools: new Map() });
+  const stateRef = useRef<FilterState>({ key: "", generation: -1, scannedCount: 0, rows: [], tools: new Map() });
   const key = JSON.stringify(filter);
-  let state = found.current;
-  const again = state.key !== key || (state.generation !== log.generation && !paused);
-  if (again) state = found.current = { key, generation: log.generation, upTo: 0, rows: [], tools: state.tools };
-  const held = log.frames.length - state.upTo;
-  if (paused && !again) return { rows: state.rows, heldBack: Math.max(0, held), version: state.upTo };
-  const wanted = matcher(filter, (frame) => toolOf(frame, state.tools));
-  for (; state.upTo < log.frames.length; state.upTo++) {
-    const frame = log.frames[state.upTo]!;
-    if (wanted(frame)) state.rows.push(frame);
+  let state = stateRef.current;
+  const isStale = state.key !== key || (state.generation !== log.generation && !paused);
+  if (isStale) state = stateRef.current = { key, generation: log.generation, scannedCount: 0, rows: [], tools: state.tools };
+  const heldBackCount = log.frames.length - state.scannedCount;
+  if (paused && !isStale) return { rows: state.rows, heldBack: Math.max(0, heldBackCount), version: state.scannedCount };
+  const matches = eventMatcher(filter, (frame) => resolveTool(frame, state.tools));
+  for (; state.scannedCount < log.frames.length; state.scannedCount++) {
+    const frame = log.frames[state.scannedCount]!;
+    if (matches(frame)) state.rows.push(frame);
   }
   return { rows: state.rows, heldBack: 0, version };
 }
 
 /** The tool of an event, by its call where it does not say. */
-function toolOf(frame: Frame, tools: Map<string, string>): string {
+function resolveTool(frame: Frame, tools: Map<string, string>): string {
   const call = typeof frame.body.call_id === "string" ? frame.body.call_id : "";
-  const tool = toolIn(frame);
+  const tool = toolOfEvent(frame);
   if (call && tool) tools.set(call, tool);
   return tool || (tools.get(call) ?? "");
 }

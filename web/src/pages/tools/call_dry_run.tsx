@@ -9,38 +9,38 @@ import { LEVEL_LABELS, formatNumber } from "../../components/format";
 import { SchemaForm } from "../../approvals/schema_form";
 
 const TONE = { allow: "good", ask: "warn", deny: "bad", invalid: "bad" } as const;
-const VERDICT_TEXTS = { allow: "It would run.", ask: "A person would be asked.", deny: "It would be denied.", invalid: "The arguments do not fit." };
+const VERDICT_TEXTS = { allow: "Would run", ask: "Would need approval", deny: "Would be denied", invalid: "Invalid arguments" };
 
-export function TryCall({ tool, policy }: { tool: Tool; policy: Policy }) {
-  const [given, setGiven] = useState<JsonObject>({});
-  const [fits, setFits] = useState(true);
+export function CallDryRun({ tool, policy }: { tool: Tool; policy: Policy }) {
+  const [callArguments, setCallArguments] = useState<JsonObject>({});
+  const [isValid, setValid] = useState(true);
   const [level, setLevel] = useState(policy.autonomy_level);
   const [verdict, setVerdict] = useState<Verdict | null>(null);
   const [problem, setProblem] = useState<string | null>(null);
-  const judge = async () => {
+  const evaluate = async () => {
     setProblem(null);
     try {
-      setVerdict(await client.judge({ tool: tool.name, arguments: given, agent: policy.agent, autonomy_level: level }));
+      setVerdict(await client.evaluateCall({ tool: tool.name, arguments: callArguments, agent: policy.agent, autonomy_level: level }));
     } catch (error) {
       setProblem(toProblem(error).message);
     }
   };
   return (
-    <form class="try" onSubmit={(event) => { event.preventDefault(); void judge(); }}>
-      <h3>Try a call</h3>
-      <p class="hint">The judge says what would happen. Nothing runs.</p>
-      <SchemaForm schema={tool.input_schema} initial={{}} onChange={(draft) => { setGiven(draft.value); setFits(draft.isValid); }} />
-      <div class="try-foot">
-        <label class="inline-field">at <select value={level} onChange={(event) => setLevel(Number(event.currentTarget.value))}>
-          {LEVEL_LABELS.map((name, at) => <option key={name} value={at}>L{at} {name.toLowerCase()}</option>)}
+    <form class="dry-run" onSubmit={(event) => { event.preventDefault(); void evaluate(); }}>
+      <h3>Dry run</h3>
+      <p class="hint">Evaluates a call against the policy. Nothing runs.</p>
+      <SchemaForm schema={tool.input_schema} initial={{}} onChange={(draft) => { setCallArguments(draft.value); setValid(draft.isValid); }} />
+      <div class="dry-run-actions">
+        <label class="inline-field">Level <select value={level} onChange={(event) => setLevel(Number(event.currentTarget.value))}>
+          {LEVEL_LABELS.map((name, index) => <option key={name} value={index}>L{index} {name.toLowerCase()}</option>)}
         </select></label>
-        <Button tone="primary" type="submit" disabled={!fits}>Judge</Button>
+        <Button tone="primary" type="submit" disabled={!isValid}>Evaluate</Button>
       </div>
       <div role="status">
-        {verdict && <p class="judged"><Badge tone={TONE[verdict.verdict]}>{VERDICT_TEXTS[verdict.verdict]}</Badge> {verdict.why}
-          {verdict.cost && <> It would cost {formatNumber(verdict.cost.amount)} {verdict.cost.unit}.</>}</p>}
+        {verdict && <p class="dry-run-verdict"><Badge tone={TONE[verdict.verdict]}>{VERDICT_TEXTS[verdict.verdict]}</Badge> {verdict.why}
+          {verdict.cost && <> Cost: {formatNumber(verdict.cost.amount)} {verdict.cost.unit}.</>}</p>}
       </div>
-      {problem && <p class="wrong" role="alert">{problem}</p>}
+      {problem && <p class="error-text" role="alert">{problem}</p>}
     </form>
   );
 }
