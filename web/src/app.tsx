@@ -1,4 +1,4 @@
-/** The house: the way between rooms, the connection's state, and the room one is in. */
+/** The application shell: navigation, connection status and the current page. */
 
 import type { ComponentType } from "preact";
 import { useEffect } from "preact/hooks";
@@ -40,6 +40,7 @@ const PAGES: Page[] = [
   { name: "audit", label: "Audit", icon: "audit", admin: true, View: AuditPage },
 ];
 
+/** The root component: the sign-in page, a startup error or the application shell. */
 export function App() {
   const user = useStore(currentUser);
   const error = useStore(startError);

@@ -1,4 +1,4 @@
-/** A question to a person, of whatever kind, with its deadline; and how it came out. */
+/** The card of an approval of any kind, with its deadline; and the outcome of a closed approval. */
 
 import type { ComponentChildren } from "preact";
 import { useRef } from "preact/hooks";
@@ -17,6 +17,7 @@ import { PlanApproval } from "./plan_approval";
 import { PreflightApproval } from "./preflight_approval";
 import { UnknownOutcomeApproval } from "./unknown_outcome_approval";
 
+/** Shows a pending approval with controls, or the outcome of a closed one. `source` links to its session. */
 export function ApprovalCard({ approval, source }: { approval: Approval; source?: ComponentChildren }) {
   const answerState = useAnswer(approval.approval_id);
   const cardRef = useRef<HTMLElement>(null);
@@ -67,7 +68,7 @@ function Deadline({ approval }: { approval: Approval }) {
   );
 }
 
-/** One line that tells how it ended. */
+/** One line with the outcome of a closed approval. */
 function ClosedApproval({ approval }: { approval: Approval }) {
   const decisions = approval.answer ? [approval.answer] : approval.decisions;
   const by = [...new Set(decisions.map((answer) => answer.by).filter(Boolean))].join(", ");

@@ -1,10 +1,11 @@
-/** What an edit changes, line by line. */
+/** A line diff of edited arguments. */
 
 import { diffLines } from "diff";
 import { useMemo } from "preact/hooks";
 import type { Json } from "../api/types";
 import { escapeUnsafeJson } from "../components/escaped_text";
 
+/** Shows the lines that an edit of the arguments adds and removes. */
 export function ArgumentDiff({ before, after }: { before: Json; after: Json }) {
   const parts = useMemo(() => diffLines(formatJson(before), formatJson(after)), [before, after]);
   return (

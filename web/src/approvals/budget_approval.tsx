@@ -1,4 +1,4 @@
-/** A budget that is used up: raise it, or stop. */
+/** An approval of kind `budget`: raise the limit or stop the run. */
 
 import { useState } from "preact/hooks";
 import type { Json, Approval } from "../api/types";
@@ -12,6 +12,7 @@ const readAmount = (value: Json | undefined): number | null => {
   return null;
 };
 
+/** The controls of a budget approval. */
 export function BudgetApproval({ approval, answerState }: { approval: Approval; answerState: AnswerState }) {
   const { budget = {}, spent, needed } = approval;
   const limit = readAmount(budget.limit) ?? 0;
@@ -49,7 +50,7 @@ function formatUnit(measure: Json | undefined): string {
   return "";
 }
 
-/** Twice the limit, or enough for what is needed. */
+/** Suggests a new limit: twice the current one, or 1.5 times the needed amount if that is more. */
 function suggestLimit(limit: number, needed: number): number {
   return Math.max(limit * 2, Math.ceil(needed * 1.5)) || 1;
 }

@@ -1,4 +1,4 @@
-/** What a tool asks a person while it runs: a form by its schema, or a page to visit. */
+/** An approval of kind `elicitation`: input that a running tool requests, as a form or as a URL to open. */
 
 import { useState } from "preact/hooks";
 import type { Approval } from "../api/types";
@@ -9,6 +9,7 @@ import type { AnswerState } from "./use_answer";
 import { type FormDraft, asObject, SchemaForm } from "./schema_form";
 import { schemaDefaults, isComplete } from "./schema_fields";
 
+/** The controls of an elicitation. */
 export function ElicitationApproval({ approval, answerState }: { approval: Approval; answerState: AnswerState }) {
   const declineButton = <Button tone="danger" busy={answerState.busy === "reject"} onClick={() => void answerState.submit("reject", { decision: "reject" })}>Decline</Button>;
   return (
@@ -46,7 +47,7 @@ function ElicitationForm({ approval, answerState, declineButton }: ElicitationPr
   );
 }
 
-/** The tool chose the address: it is shown whole, and opened only once a person has looked at it. */
+/** A URL chosen by the tool. It is shown in full and opened only after the user confirms it in a dialog. */
 function UrlElicitation({ approval, answerState, declineButton }: ElicitationProps) {
   const [isConfirming, setConfirming] = useState(false);
   const [wasOpened, setOpened] = useState(false);
@@ -85,7 +86,7 @@ function UrlElicitation({ approval, answerState, declineButton }: ElicitationPro
   );
 }
 
-/** With the part that says whose it is standing out. */
+/** A URL with its host emphasised. */
 function Address({ url }: { url: URL }) {
   const [before = "", after = ""] = url.href.split(url.host, 2);
   return <code class="address">{before}<strong>{url.host}</strong>{after}{url.href.slice(before.length + url.host.length + after.length)}</code>;

@@ -1,4 +1,4 @@
-/** Calls that need a person: each can be approved, rejected, or approved with other arguments. */
+/** An approval of kind `plan`: each call can be approved, rejected, or approved with edited arguments. */
 
 import { useEffect, useState } from "preact/hooks";
 import { client, type ApprovalAnswer } from "../api/client";
@@ -21,12 +21,13 @@ interface StepChoice {
 const UNDECIDED: StepChoice = { decision: null, edited: null, isValid: true, reason: "" };
 
 let toolsPromise: Promise<Tool[]> | null = null;
-/** Schemas of tools, for hints; asked for once. */
+/** Loads the tools once, for the schemas of their arguments. A failed load returns no tools and is retried. */
 const loadTools = () => (toolsPromise ??= client.listTools().then((loaded) => loaded.tools).catch(() => {
   toolsPromise = null;
   return [];
 }));
 
+/** The controls of a plan: decisions for each call, or one for all of them. */
 export function PlanApproval({ approval, answerState }: { approval: Approval; answerState: AnswerState }) {
   const [choices, setChoices] = useState<Record<string, StepChoice>>({});
   const [forSession, setForSession] = useState(false);
@@ -156,7 +157,7 @@ function ArgumentsEditor({ step, proposed, edited, onChange }: {
   return <SchemaForm schema={schema} initial={initial} onChange={onChange} />;
 }
 
-/** Arguments as a short table. */
+/** Shows arguments as a compact table. */
 export function ArgumentsTable({ value }: { value: Json }) {
   const entries = Object.entries(asObject(value));
   if (!entries.length) return value === null || typeof value === "object" ? <p class="hint">No arguments</p> : <pre class="raw-value"><EscapedText text={String(value)} /></pre>;

@@ -1,4 +1,4 @@
-/** The checklist of a plan before the work: each step can be changed or skipped. */
+/** An approval of kind `preflight`: a checklist whose steps can be reworded or skipped. */
 
 import { useState } from "preact/hooks";
 import type { ApprovalAnswer } from "../api/client";
@@ -15,6 +15,7 @@ interface StepChange {
   description?: string;
 }
 
+/** The controls of a preflight plan. */
 export function PreflightApproval({ approval, answerState }: { approval: Approval; answerState: AnswerState }) {
   const [changes, setChanges] = useState<Record<number, StepChange>>({});
   const steps = (approval.steps ?? []) as ChecklistStep[];

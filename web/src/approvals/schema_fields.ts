@@ -1,16 +1,18 @@
-/** What a JSON schema says of an object's fields, as far as a form can use it. Pure. */
+/** Derives form fields from the JSON schema of an object. Pure. */
 
 import type { Json, JsonObject } from "../api/types";
 import { hasUnsafeChars, escapeUnsafeJson } from "../components/escaped_text";
 
+/** The kind of a form field. `escaped` is a text with invisible characters, edited as a JSON string. */
 export type FieldKind = "text" | "email" | "url" | "date" | "datetime" | "number" | "integer" | "boolean" | "choice" | "choices" | "json" | "escaped";
 
-/** A value to choose, and what people read. */
+/** A selectable value and its label. */
 export interface FieldChoice {
   value: Json;
   label: string;
 }
 
+/** A form field. */
 export interface Field {
   name: string;
   kind: FieldKind;
@@ -18,7 +20,7 @@ export interface Field {
   required: boolean;
   description: string | null;
   choices: FieldChoice[];
-  /** What must hold, in words: `1 to 100`, `at most 40 characters`. */
+  /** A description of the constraints, such as `1 to 100` or `at most 40 characters`. */
   bounds: string | null;
   defaultValue: Json | undefined;
 }
@@ -26,12 +28,12 @@ export interface Field {
 const obj = (value: Json | undefined): JsonObject | null =>
   value !== null && typeof value === "object" && !Array.isArray(value) ? value : null;
 
-/** The fields of the schema, and those that only the value has. */
+/** Returns the fields of the schema, and those that exist only in the value. */
 export function schemaFields(schema: JsonObject | undefined, value: JsonObject): Field[] {
   const properties = obj(schema?.properties) ?? {};
   const required = new Set(Array.isArray(schema?.required) ? schema.required : []);
   const names = [...new Set([...Object.keys(properties), ...Object.keys(value)])];
-  // What must be filled in comes first; else the order is the schema's.
+  // Required fields come first; otherwise the order is that of the schema.
   names.sort((a, b) => Number(required.has(b)) - Number(required.has(a)));
   return names.map((name) => {
     const property = obj(properties[name]) ?? {};
@@ -50,26 +52,26 @@ export function schemaFields(schema: JsonObject | undefined, value: JsonObject):
   });
 }
 
-/** A text of which one does not see all is written as JSON, whose escapes one sees and can change. */
+/** True for a text with invisible characters. It is edited as JSON, so that they are visible as escapes. */
 const hasHiddenChars = (value: Json | undefined) => typeof value === "string" && hasUnsafeChars(value);
 
-/** What a form begins with: what the schema says where nobody says anything. */
+/** Returns the initial value of a form: the defaults of the schema. */
 export function schemaDefaults(schema: JsonObject | undefined): JsonObject {
   const fields = schemaFields(schema, {});
   return Object.fromEntries(fields.flatMap(({ name, kind, required, defaultValue }): [string, Json][] => {
     if (defaultValue !== undefined && defaultValue !== null) return [[name, defaultValue]];
-    // An empty box says no.
+    // A required checkbox starts as false.
     return required && kind === "boolean" ? [[name, false]] : [];
   }));
 }
 
-/** Whether what must be filled in is. */
+/** Returns true if every required field has a value. */
 export function isComplete(schema: JsonObject | undefined, value: JsonObject): boolean {
   const required = Array.isArray(schema?.required) ? schema.required.map(String) : [];
   return required.every((name) => value[name] !== undefined && value[name] !== "");
 }
 
-/** `enum`, with names for people beside it or not; or constants with titles. */
+/** Returns the choices of a schema: an `enum`, with or without `enumNames`, or titled constants. */
 function schemaChoices(schema: JsonObject): FieldChoice[] {
   if (Array.isArray(schema.enum)) {
     const names = Array.isArray(schema.enumNames) ? schema.enumNames : [];
@@ -117,7 +119,7 @@ function describeRange(min: Json | undefined, max: Json | undefined, unit = ""):
   return range && `${range} ${unit}`.trimEnd();
 }
 
-/** What somebody typed as a value of that kind; an error says why it is none. */
+/** Parses a field's text. Returns the value, or an error text for the user. */
 export function parseField(kind: FieldKind, text: string, choices: FieldChoice[]): { value: Json } | { error: string } {
   switch (kind) {
     case "text": return { value: text };
@@ -149,6 +151,7 @@ export function parseField(kind: FieldKind, text: string, choices: FieldChoice[]
   }
 }
 
+/** Formats a value as the text of a field. */
 export function formatField(kind: FieldKind, value: Json | undefined): string {
   if (value === undefined) return "";
   switch (kind) {
@@ -160,7 +163,7 @@ export function formatField(kind: FieldKind, value: Json | undefined): string {
   }
 }
 
-/** As a field for date and time wants it: in the time of the page, to the minute. */
+/** Formats a time for a `datetime-local` input: local time, to the minute. */
 function formatLocalDateTime(text: string): string {
   const date = new Date(text);
   if (Number.isNaN(date.getTime())) return "";

@@ -1,16 +1,18 @@
-/** A form for an object, by its JSON schema: the arguments of a call, or what a tool asks for. */
+/** A form for an object with a JSON schema: the arguments of a call, or the input that a tool requests. */
 
 import { useId, useState } from "preact/hooks";
 import type { Json, JsonObject } from "../api/types";
 import { EscapedText, escapeUnsafe } from "../components/escaped_text";
 import { type Field, type FieldKind, schemaFields, parseField, formatField } from "./schema_fields";
 
+/** The current value of a form. */
 export interface FormDraft {
   value: JsonObject;
-  /** Nothing in it is wrong in its form. */
+  /** True if every field with a text parses. */
   isValid: boolean;
 }
 
+/** A form with one input per field of the schema. Reports each change as a draft. */
 export function SchemaForm({ schema, initial, onChange }: {
   schema: JsonObject | undefined; initial: JsonObject; onChange: (draft: FormDraft) => void;
 }) {
@@ -52,7 +54,7 @@ function buildDraft(fields: Field[], initial: JsonObject, texts: Record<string, 
 const KINDS: Partial<Record<FieldKind, string>> = { choice: "one of", choices: "some of", url: "URL", datetime: "date and time", escaped: "text as JSON" };
 const MODES: Partial<Record<FieldKind, "decimal" | "email" | "url">> = { number: "decimal", integer: "decimal", email: "email", url: "url" };
 
-/** Any number of the choices. */
+/** Checkboxes that select any number of choices. */
 function ChoiceList({ id, field, text, onInput }: { id: string; field: Field; text: string; onInput: (text: string) => void }) {
   const selectedValues = text ? (JSON.parse(text) as Json[]) : [];
   const toggle = (value: Json) =>
@@ -102,6 +104,7 @@ function FieldInput({ field, text, touched, onInput }: {
   );
 }
 
+/** Returns the value if it is a JSON object, and an empty object otherwise. */
 export function asObject(value: Json | undefined): JsonObject {
   return value !== null && typeof value === "object" && !Array.isArray(value) ? value : {};
 }

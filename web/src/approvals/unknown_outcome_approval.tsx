@@ -1,4 +1,4 @@
-/** A call that was sent and whose end nobody knows: it may have taken effect. */
+/** An approval of kind `unknown_outcome`: a call was sent, got no response and may have taken effect. */
 
 import { useState } from "preact/hooks";
 import type { Json, Approval } from "../api/types";
@@ -9,6 +9,7 @@ import { ArgumentsTable } from "./plan_approval";
 
 const formatSentence = (text: string) => `${text.charAt(0).toUpperCase()}${text.slice(1).replace(/\.$/, "")}.`;
 
+/** The controls of an unknown outcome: retry the call, or mark it as failed or done. */
 export function UnknownOutcomeApproval({ approval, answerState }: { approval: Approval; answerState: AnswerState }) {
   const [result, setResult] = useState("");
   const { call, why } = approval;

@@ -1,4 +1,4 @@
-/** A chart over time, by uPlot, in the colours of the page. */
+/** A chart over time, drawn by uPlot in the colours of the theme. */
 
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
@@ -6,18 +6,20 @@ import "uplot/dist/uPlot.min.css";
 import { theme } from "../state/theme";
 import { useStore } from "../state/store";
 
+/** One series of a chart. */
 export interface Series {
   label: string;
-  /** The name of a colour of the page. */
+  /** The name of a colour token, without `--`. */
   colour: string;
   values: (number | null)[];
 }
 
 const HEIGHT = 190;
 
-/** Steps of an axis on which there are no halves. */
+/** The tick increments of an axis with integer values. */
 const INTEGER_STEPS = [1, 2, 5].flatMap((n) => [0, 1, 2, 3, 4, 5, 6, 7, 8].map((power) => n * 10 ** power)).sort((a, b) => a - b);
 
+/** A bar or line chart. `times` are in seconds since the epoch; `integerAxis` allows only integer ticks. */
 export function Chart({ title, times, series, formatValue, bars = true, integerAxis = false }: {
   title: string; times: number[]; series: Series[]; formatValue: (value: number) => string; bars?: boolean; integerAxis?: boolean;
 }) {
@@ -55,7 +57,7 @@ export function Chart({ title, times, series, formatValue, bars = true, integerA
   );
 }
 
-/** Times as they must be to be told apart: those of one day without the day. */
+/** Formats tick times. Leaves out the date if all ticks are within one day. */
 function formatTicks(splits: number[]): string[] {
   const [first = 0, last = 0] = [splits[0], splits.at(-1)];
   const step = splits.length > 1 ? splits[1]! - first : 1;
@@ -65,17 +67,17 @@ function formatTicks(splits: number[]): string[] {
   return splits.map((split) => new Date(split * 1000).toLocaleString(undefined, options));
 }
 
-/** Room for half a bar at either end. */
+/** Widens the range, so that the first and last bars are not cut off. */
 function padRange(min: number, max: number, times: number[]): [number, number] {
   const gaps = times.slice(1).map((time, index) => time - times[index]!);
   const pad = gaps.length ? Math.max(Math.min(...gaps), (max - min) / 40) : 30;
   return [min - pad, max + pad];
 }
 
-/** Bars stand on one another: the first series is drawn last, and so the sums come first. */
+/** Stacks bars: each series becomes the sum of itself and the later series, and is drawn before them. */
 function stackSeries(series: Series[], bars: boolean): (number | null)[][] {
   if (!bars) return series.map((item) => item.values);
-  // One that adds nothing would shine through at the edges of the one before it.
+  // A zero value is left out, because its bar would be visible at the edges of the bar above it.
   return series.map((item, seriesIndex) => item.values.map((value, index) =>
     (value ? series.slice(seriesIndex).reduce((sum, item) => sum + (item.values[index] ?? 0), 0) : null)));
 }

@@ -1,10 +1,11 @@
-/** Whether what is shown is what is. */
+/** The status of the connection to the server. */
 
 import { connection, reconnect, nextReconnectAt } from "../state/app_state";
 import { useStore } from "../state/store";
 import { Icon } from "./icon";
 import { now } from "./time";
 
+/** The connection status in the sidebar. */
 export function ConnectionStatus() {
   const { state, wasOpen } = useStore(connection);
   const seconds = useStore(now, (ms) => Math.max(0, Math.ceil(((nextReconnectAt() ?? ms) - ms) / 1000)));
@@ -21,7 +22,7 @@ export function ConnectionStatus() {
   );
 }
 
-/** The same for narrow pages, where the way between rooms has room for a dot. */
+/** The connection status of narrow pages, whose sidebar shows only a dot. */
 export function OfflineBanner() {
   const { state, wasOpen } = useStore(connection);
   const seconds = useStore(now, (ms) => Math.max(0, Math.ceil(((nextReconnectAt() ?? ms) - ms) / 1000)));

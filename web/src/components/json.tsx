@@ -1,4 +1,4 @@
-/** Values as people read them: coloured, folded where they are long, copied with one click. */
+/** A viewer of JSON values: coloured, collapsible and with a copy button. */
 
 import { useState } from "preact/hooks";
 import type { Json as Value } from "../api/types";
@@ -6,11 +6,12 @@ import { IconButton } from "./ui";
 import { EscapedText } from "./escaped_text";
 import { truncate } from "./format";
 
-/** Members of an object or list that are shown before somebody asks for more. */
+/** The number of members of an object or array that are shown initially. */
 const SHOWN = 50;
-/** Characters of a text that are shown before somebody asks for more. */
+/** The number of characters of a text that are shown initially. */
 const TEXT_SHOWN = 2_000;
 
+/** Shows a JSON value. `open` is the number of levels that are expanded initially. */
 export function JsonView({ value, label, open = 2 }: { value: Value | undefined; label: string; open?: number }) {
   const [copied, setCopied] = useState(false);
   const copy = () => {

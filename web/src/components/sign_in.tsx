@@ -1,14 +1,15 @@
-/** What stands here for whoever is not signed in, or not any more. The address stays as it is. */
+/** The sign-in page. It replaces the page content while the user is signed out; the URL fragment stays. */
 
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { type Problem, toProblem } from "../api/http";
 import { currentUser, signIn } from "../state/app_state";
 import { Button } from "./ui";
 
-/** The address is a link whose token the server did not take. It has no place there any more. */
+/** True if the URL contains a token, which the server rejected. The token is removed from the URL. */
 const hasRejectedToken = new URLSearchParams(location.search).has("token");
 if (hasRejectedToken) history.replaceState(null, "", location.pathname + location.hash);
 
+/** The form to sign in with a token or an API key. */
 export function SignIn() {
   const [token, setToken] = useState("");
   const [busy, setBusy] = useState(false);

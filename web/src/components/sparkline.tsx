@@ -1,4 +1,4 @@
-/** The last values of something, as a small line. */
+/** A small line chart of recent values. */
 
 export function Sparkline({ values, label, minimumMax = 1 }: { values: number[]; label: string; minimumMax?: number }) {
   const [width, height] = [84, 20];

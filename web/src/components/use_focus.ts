@@ -1,18 +1,19 @@
-/** The focus of something that goes, handed on to what one would look at next. */
+/** Keyboard focus when the focused element disappears. */
 
 import type { RefObject } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
 
-/** Narrow pages are touched, and a keyboard that comes up by itself is in the way. */
+/** The minimum page width for a focus on the composer. On phones it would open the on-screen keyboard. */
 const KEYBOARD_FOCUS_MIN_WIDTH_PX = 760;
 
 /**
- * `box` is there while `isThere`. When it goes and has the focus, the next of its kind in the same pane
- * or page gets it; where none is left, the field where people write; else the page.
+ * Moves the focus when `container` is about to be removed (`isPresent` is false) and contains the focus:
+ * to the next element that matches `siblingSelector` in the same pane or page, or else to the composer,
+ * or else to the page.
  */
 export function useFocusHandover(container: RefObject<HTMLElement | null>, siblingSelector: string, isPresent: boolean): void {
   const restoreFocus = useRef<(() => void) | null>(null);
-  // While it is drawn anew, what is about to go is still there.
+  // During this render the element is still in the document.
   if (!isPresent && container.current) restoreFocus.current = findFocusTarget(container.current, siblingSelector);
   useLayoutEffect(() => {
     restoreFocus.current?.();
@@ -33,7 +34,7 @@ function findFocusTarget(container: HTMLElement, siblingSelector: string): (() =
   return () => target?.focus();
 }
 
-/** Gives the focus to what in `box` fits `selector` where it was lost because `shown` is another one now. */
+/** Focuses the element in `container` that matches `selector` if a change of `content` lost the focus. */
 export function useRestoreFocus(container: RefObject<HTMLElement | null>, selector: string, content: unknown): void {
   const previousContent = useRef(content);
   useLayoutEffect(() => {

@@ -1,16 +1,20 @@
-/** Something that is asked for; perhaps again each so often, and when the server is back. */
+/** Loads data for a component, optionally at an interval, and again after a reconnect. */
 
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { type Problem, toProblem } from "../api/http";
 import { connection } from "../state/app_state";
 
+/** The state of a load. */
 export interface LoadState<T> {
   value: T | null;
   problem: Problem | null;
   reload: () => void;
 }
 
-/** `every` milliseconds while the page can be seen; what was loaded stays while it is asked again. */
+/**
+ * Loads a value, again when `dependencies` change, and every `intervalMs` while the page is visible. The
+ * previous value stays during a reload.
+ */
 export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, dependencies: unknown[], intervalMs?: number): LoadState<T> {
   const [state, setState] = useState<{ value: T | null; problem: Problem | null }>({ value: null, problem: null });
   const latest = useRef(load);
@@ -49,7 +53,7 @@ export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, dependenci
   return { ...state, reload };
 }
 
-/** Does it each time the connection is there again. */
+/** Calls `onReconnect` each time the connection is open again. */
 export function useOnReconnect(onReconnect: () => void): void {
   const latest = useRef(onReconnect);
   latest.current = onReconnect;

@@ -1,8 +1,8 @@
-/** A value that changes often, seen now and then. */
+/** Throttles a value that changes often. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
 
-/** The value as it was at most `every` milliseconds ago. */
+/** Returns the value as it was at most `intervalMs` milliseconds ago. */
 export function useThrottled<T>(value: T, intervalMs: number): T {
   const [throttled, setThrottled] = useState(value);
   const latest = useRef(value);

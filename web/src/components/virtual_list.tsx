@@ -1,20 +1,21 @@
 /**
- * A long list of rows of one height: only what can be seen is there. One row is chosen, and the arrow
- * keys move that choice. It keeps to its end while one looks at its end.
+ * A long list of rows of equal height. Only the visible rows are in the document. The arrow keys move
+ * the selection. The list follows its end while it is scrolled to the end.
  */
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 
-/** Rows beyond the edges, so that quick scrolling shows no gaps. */
+/** The number of rows rendered beyond each edge, so that fast scrolling shows no gaps. */
 const OVERSCAN_ROWS = 12;
-/** The tallest box that browsers lay out well, in pixels. */
+/** The maximum height of the content in pixels, a limit of browsers. */
 const HEIGHT_MAX = 8_000_000;
 
+/** A virtual list with a single selection. */
 export function VirtualList<T>({ label, rows, rowHeight, renderRow, selected, onSelect, isSame, follow = true, version }: {
   label: string; rows: T[]; rowHeight: number; renderRow: (item: T) => ComponentChildren; selected: T | null;
   onSelect: (item: T) => void; isSame: (a: T, b: T) => boolean; follow?: boolean;
-  /** Changes when `rows` did, which may grow in place. */
+  /** Changes with `rows`, which may be changed in place. */
   version: unknown;
 }) {
   const container = useRef<HTMLDivElement>(null);
@@ -39,7 +40,7 @@ export function VirtualList<T>({ label, rows, rowHeight, renderRow, selected, on
   const last = Math.min(rows.length, Math.ceil((view.top + view.height) / rowHeight) + OVERSCAN_ROWS);
   const selectedIndex = selected === null ? -1 : rows.findIndex((item) => isSame(item, selected));
 
-  // Chosen by a key or from elsewhere, as from a link to it: it is brought into view.
+  // Scrolls to the row that was selected by a key or from outside, for example by a link.
   const selectionKey = selectedIndex < 0 ? null : selected;
   useEffect(() => {
     const element = container.current!;

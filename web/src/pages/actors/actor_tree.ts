@@ -1,19 +1,21 @@
-/** Actors as a tree by their paths. Pure. */
+/** Builds the tree of actors from their paths. Pure. */
 
 import type { Actor } from "../../api/types";
 
+/** A node of the tree: an actor, or a path without an actor of its own. */
 export interface ActorNode {
   path: string;
   name: string;
   actor: Actor | null;
   children: ActorNode[];
-  /** Actors in it, itself counted. */
+  /** The number of actors in the subtree, including this one. */
   count: number;
-  /** Some actor in it waits, or has failed. */
+  /** The numbers of waiting actors and of actors with a problem in the subtree. */
   waiting: number;
   troubled: number;
 }
 
+/** Returns the root nodes of the tree. */
 export function buildTree(actors: Actor[]): ActorNode[] {
   const root = createNode("", "");
   for (const actor of actors) {
@@ -40,11 +42,12 @@ function updateCounts(node: ActorNode): void {
   node.troubled = (node.actor && hasProblem(node.actor) ? 1 : 0) + sum((child) => child.troubled);
 }
 
+/** Returns true if the actor is parked, was restarted, or has failed a message. */
 export function hasProblem(actor: Actor): boolean {
   return actor.restarts > 0 || actor.failed > 0 || actor.last_error !== null || actor.state === "parked";
 }
 
-/** The branches that hold an actor that is wanted, with what leads to it. */
+/** Returns the nodes with a matching actor in their subtree. */
 export function filterTree(nodes: ActorNode[], matches: (actor: Actor) => boolean): ActorNode[] {
   return nodes.flatMap((node) => {
     const children = filterTree(node.children, matches);

@@ -1,4 +1,4 @@
-/** Every live actor: what it does, for whom it waits, how full its mailbox is. */
+/** The actors page: state, mailbox and current message of every live actor. */
 
 import { useMemo, useState } from "preact/hooks";
 import { client } from "../../api/client";
@@ -15,6 +15,7 @@ import { useActors } from "./use_actors";
 
 type ActorFilter = "all" | "waiting" | "troubled";
 
+/** The page with the tree of live actors. */
 export function ActorsPage() {
   const { actors, depths, state } = useActors();
   const [filter, setFilter] = useState<ActorFilter>("all");
@@ -61,7 +62,7 @@ export function ActorsPage() {
 function ActorRows({ node, indent, depths, selectedPath, onSelect, expandAll }: {
   node: ActorNode; indent: number; depths: Map<string, number[]>; selectedPath: string | null; onSelect: (path: string) => void; expandAll: boolean;
 }) {
-  // Few are shown at once; of many sessions those that do something come by the filters.
+  // Large subtrees start collapsed; the filters find the active actors.
   const [isUnfolded, setUnfolded] = useState(indent === 0 && node.count <= 60);
   const isOpen = isUnfolded || expandAll;
   const { actor } = node;
@@ -91,7 +92,7 @@ function ActorRows({ node, indent, depths, selectedPath, onSelect, expandAll }: 
 
 const UUID = /[0-9a-f]{8}-[0-9a-f-]{21}([0-9a-f]{6})/g;
 
-/** Long ids are told apart by their ends. */
+/** Shortens a long id to its last characters, which distinguish it. */
 const nodeLabel = (node: ActorNode) => (node.name.length > 24 ? `…${node.name.slice(-8)}` : node.name);
 
 function ActorStateBadge({ actor }: { actor: Actor }) {
@@ -125,7 +126,7 @@ function ActorDetail({ actor, depths, onClose }: { actor: Actor; depths: number[
   );
 }
 
-/** What an order means, by the kind of actor. */
+/** The effect of each action, by kind of actor. */
 const ACTION_EFFECTS: Record<string, Partial<Record<"stop" | "restart", string>>> = {
   Session: { stop: "The current run is cancelled. Without a run, the actor is unloaded and starts again with the next message.", restart: "The actor is rebuilt from its log. Running tool calls are interrupted as in a crash. A parked actor is retried." },
   LlmStream: { stop: "The run fails.", restart: "The step is retried, as after a lost connection." },

@@ -1,20 +1,22 @@
-/** The live actors, as the server tells of their changes; and how full each mailbox was lately. */
+/** The live actors, kept up to date by the server, and the recent depths of their mailboxes. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { followList } from "../../api/list_stream";
 import type { Actor } from "../../api/types";
 
-/** Between two looks at the mailboxes. */
+/** The interval between two samples of the mailbox depths. */
 const SAMPLE_INTERVAL_MS = 1_000;
-/** Looks that are remembered. */
+/** The number of samples kept per actor. */
 const SAMPLES_MAX = 60;
 
+/** The live actors, their recent mailbox depths by path, and the state of the stream. */
 export interface Actors {
   actors: Actor[];
   depths: Map<string, number[]>;
   state: "loading" | "live" | "lost";
 }
 
+/** Follows the live actors while the component is mounted. */
 export function useActors(): Actors {
   const [shown, setShown] = useState<Actors>({ actors: [], depths: new Map(), state: "loading" });
   const known = useRef(new Map<string, Actor>());

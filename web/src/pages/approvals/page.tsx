@@ -1,4 +1,4 @@
-/** All approvals that wait for people, across sessions; and those that were answered. */
+/** The approvals page: pending approvals of all sessions, and closed ones. */
 
 import { useState } from "preact/hooks";
 import { client } from "../../api/client";
@@ -13,6 +13,7 @@ import { approvalInbox, loadApprovals, currentUser, sessions } from "../../state
 import { routeUrl } from "../../state/route";
 import { useStore } from "../../state/store";
 
+/** The page with pending and closed approvals. */
 export function ApprovalsPage() {
   const [tab, setTab] = useState<"pending" | "closed">("pending");
   const pendingCount = useStore(approvalInbox, (inbox) => inbox.approvals.length);
@@ -36,12 +37,12 @@ function PendingApprovals() {
   if (!approvals.length) {
     return <EmptyState icon="inbox" title="No pending approvals">Calls that need approval appear here and in their session. The first answer counts.</EmptyState>;
   }
-  // Those that end first come first.
+  // Sorted by deadline; approvals without a deadline are last.
   const sorted = [...approvals].sort((a, b) => (a.deadline ?? "~").localeCompare(b.deadline ?? "~"));
   return <><h2 class="sr-only">Pending approvals</h2><ul class="inbox">{sorted.map((approval) => <li key={approval.approval_id}><ApprovalCard approval={approval} source={<ApprovalSource approval={approval} />} /></li>)}</ul></>;
 }
 
-/** Approvers answer for conversations of others, and don't see them. */
+/** Returns true if the user may open the session. Approvers may not open the sessions of other users. */
 function canOpenSession(approval: Approval): boolean {
   const user = currentUser.get();
   return user?.role === "admin" || approval.user_id === undefined || approval.user_id === user?.user_id;

@@ -1,4 +1,4 @@
-/** Who decided what: the rows of the audit log, newest first. */
+/** The audit page: the rows of the audit log, newest first. */
 
 import { useEffect, useState } from "preact/hooks";
 import { client } from "../../api/client";
@@ -15,7 +15,7 @@ import { useStore } from "../../state/store";
 
 const PAGE_SIZE = 100;
 
-/** What is noted. */
+/** The actions that the audit log records. */
 const ACTIONS = [
   "approval_requested", "approval_decided", "approval_answered", "approval_escalated", "approval_expired", "approval_cancelled",
   "authorization_denied", "tool_call_allowed", "budget_raised", "grant_added", "grant_revoked", "run_cancelled",
@@ -25,10 +25,11 @@ const ACTIONS = [
 
 interface LoadedRows {
   rows: AuditRow[];
-  /** The last row's number, if there are older ones. */
+  /** The number of the last row, if there are older rows. */
   next: number | null;
 }
 
+/** The page with the audit log. */
 export function AuditPage() {
   const { query } = useStore(route);
   const [selected, setSelected] = useState<AuditRow | null>(null);

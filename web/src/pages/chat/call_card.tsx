@@ -1,4 +1,4 @@
-/** The story of one tool call: a line, and all of it when it is opened. */
+/** The card of a tool call: a summary line, and its details when it is open. */
 
 import { memo } from "preact/compat";
 import { useState } from "preact/hooks";
@@ -31,6 +31,7 @@ const REASONS: Record<string, string> = {
   outcome_unknown: "outcome unknown", error: "failed",
 };
 
+/** Shows a tool call. */
 export const CallCard = memo(function CallCard({ call, session_id }: { call: Call; session_id: string }) {
   const [isOpen, setOpen] = useState(false);
   const style = PHASE_STYLES[call.phase];
@@ -71,7 +72,7 @@ function DurationText({ call }: { call: Call }) {
   return <span class="call-duration"> {formatDuration(Date.parse(call.endedAt) - Date.parse(first.at))}{attemptsText}</span>;
 }
 
-/** Why it did not come to an end as proposed; seen without opening. */
+/** The reason of a denial or a failure. It is visible while the card is closed. */
 function FailureReason({ call }: { call: Call }) {
   if (call.phase === "denied") {
     return <p class="call-reason"><EscapedText text={call.reason ?? ""} />{call.requiredLevel !== null && <small>Requires L{call.requiredLevel} {LEVEL_LABELS[call.requiredLevel]?.toLowerCase()}.</small>}</p>;

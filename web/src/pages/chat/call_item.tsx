@@ -1,4 +1,4 @@
-/** A call among what was said; and what another agent does that works for it. */
+/** A call in the message list, and the child sessions that work for it. */
 
 import { memo } from "preact/compat";
 import { Icon } from "../../components/icon";
@@ -9,7 +9,7 @@ import { type ChildSession, childSessionsOfCall, type SessionView, type SessionI
 import { routeUrl } from "../../state/route";
 import { CallCard } from "./call_card";
 
-/** While a call waits for a person, its question shows it. `children` are those of the whole conversation. */
+/** Shows a call and its child sessions. A call that waits for approval is shown by its approval card. */
 export function CallItem({ id, view, children, session_id }: {
   id: string; view: SessionView; children: SessionView["children"]; session_id: string;
 }) {
@@ -26,7 +26,7 @@ export function CallItem({ id, view, children, session_id }: {
 
 const STATUS_LABELS = { running: "running", waiting: "waiting for approval", idle: "done", closed: "done" } as const;
 
-/** Another agent at work: its calls, and what it asks of people. What it says, it says to the call. */
+/** A child session: its calls, approvals and warnings. Its text goes to the call as the result. */
 const ChildCard = memo(function ChildCard({ child, children }: { child: ChildSession; children: SessionView["children"] }) {
   const { view, agent, session_id } = child;
   const status = child.gone ? "closed" : sessionStatus(view);

@@ -1,4 +1,4 @@
-/** Where people write. */
+/** The message input of a session. */
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
@@ -8,13 +8,14 @@ import { Button, IconButton, SegmentedControl } from "../../components/ui";
 import { getDraft, saveDraft } from "../../state/drafts";
 import { selectWorkflow, type SelectedWorkflow, matchWorkflows, useWorkflows, WorkflowForm, WorkflowList } from "./workflows";
 
-/** What the server takes. */
+/** The server's limit for a message. */
 const MESSAGE_BYTES_MAX = 256 * 1024;
-/** Lines that the field grows to. */
+/** The maximum height of the input in pixels. */
 const HEIGHT_MAX = 220;
 
+/** The message input, with workflows, delivery options and the stop button. */
 export function Composer({ draftKey, state, problem, onSend, onCancel, options }: {
-  /** What it is for: what is written and not sent is kept by it. */
+  /** The key under which the unsent text is kept. */
   draftKey: string;
   state: "new" | "idle" | "running" | "waiting" | "closed";
   problem: Problem | null;
@@ -25,7 +26,7 @@ export function Composer({ draftKey, state, problem, onSend, onCancel, options }
   const [text, setText] = useState(() => getDraft(draftKey));
   const [onBusy, setOnBusy] = useState<OnBusy>("queue");
   const [sending, setSending] = useState(false);
-  // The same message under the same name, however often it is tried.
+  // A retry of the same message uses the same id, so it starts only one run.
   const messageId = useRef(crypto.randomUUID());
   const textareaRef = useRef<HTMLTextAreaElement>(null);
   const isRunning = state === "running" || state === "waiting";
@@ -42,7 +43,7 @@ export function Composer({ draftKey, state, problem, onSend, onCancel, options }
   }, []);
   const [selectedWorkflow, setSelectedWorkflow] = useState<SelectedWorkflow | null>(null);
   const [activeIndex, setActiveIndex] = useState(0);
-  /** Escape closes the list until something else is written. */
+  /** True after Escape closed the workflow list, until the text changes. */
   const [isListClosed, setListClosed] = useState(false);
   const listId = useId();
   const isSlash = !selectedWorkflow && /^\/\S*$/.test(text);
@@ -67,11 +68,11 @@ export function Composer({ draftKey, state, problem, onSend, onCancel, options }
     setText("");
   };
   const cancelRun = () => {
-    // The button goes with the run.
+    // The button disappears with the run, so the focus moves to the input.
     if (innerWidth >= 760) textareaRef.current?.focus();
     onCancel();
   };
-  /** What is chosen is for what is written: `Enter` sends it. */
+  /** Returns the focus to the input, so that `Enter` sends the message. */
   const selectOnBusy = (value: OnBusy) => {
     setOnBusy(value);
     textareaRef.current?.focus();

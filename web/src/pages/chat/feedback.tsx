@@ -1,4 +1,4 @@
-/** What people think: stars for an answer, a verdict on a call; with words, if they have some. */
+/** Feedback: stars for an answer, a rating of a call, each with an optional comment. */
 
 import type { ComponentChildren } from "preact";
 import { useId, useRef, useState } from "preact/hooks";
@@ -16,7 +16,7 @@ import { useStore } from "../../state/store";
 const STARS = [1, 2, 3, 4, 5];
 const STAR_LABELS = ["bad", "poor", "fair", "good", "great"];
 
-/** What is said of an answer, and a way to say something. `actions` stand beside it. */
+/** Shows the ratings of an answer and a form to rate it. `actions` are shown next to the rating button. */
 export function Rating({ session_id, message_id, entries, actions }: {
   session_id: string; message_id: string; entries: Feedback<number>[]; actions: ComponentChildren;
 }) {
@@ -40,7 +40,7 @@ export function Rating({ session_id, message_id, entries, actions }: {
   );
 }
 
-/** The same of a call. */
+/** Shows the ratings of a call and a form to rate it. */
 export function CallFeedback({ session_id, call }: { session_id: string; call: Call }) {
   const userId = useStore(currentUser)?.user_id;
   const ownFeedback = call.verdicts.find((entry) => entry.by === userId);
@@ -69,6 +69,7 @@ function FeedbackEntry({ entry, isOwn, children }: { entry: Feedback<unknown>; i
   );
 }
 
+/** Shows a rating of 1 to 5 stars. */
 export function Stars({ count }: { count: number }) {
   return (
     <span class="stars" role="img" aria-label={`${count} of 5 stars`}>
@@ -77,7 +78,7 @@ export function Stars({ count }: { count: number }) {
   );
 }
 
-/** Something is chosen, perhaps with words, and sent. */
+/** A form with a value and an optional comment. `emptyValue` means that nothing is selected. */
 function FeedbackForm<T>({ initial, emptyValue, onSend, onClose, children }: {
   initial: Feedback<T> | null | undefined; emptyValue: T; onSend: (value: T, comment: string) => Promise<unknown>; onClose: () => void;
   children: (value: T, onChange: (value: T) => void) => ComponentChildren;

@@ -1,4 +1,4 @@
-/** What people approved for a whole session; each can be taken back. */
+/** The grants of a session: approvals for later calls of a tool. Each can be revoked. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { client } from "../../api/client";
@@ -9,6 +9,7 @@ import { Button, Dialog, ErrorNotice, Loading } from "../../components/ui";
 import { useRestoreFocus } from "../../components/use_focus";
 import { EscapedText } from "../../components/escaped_text";
 
+/** The dialog that lists and revokes the grants of a session. */
 export function GrantsDialog({ session_id, onClose }: { session_id: string; onClose: () => void }) {
   const [grants, setGrants] = useState<Grant[] | null>(null);
   const [problem, setProblem] = useState<Problem | null>(null);

@@ -1,4 +1,4 @@
-/** Where a conversation begins. Its session is made with its first message. */
+/** The pane of a new session. The session is created with its first message. */
 
 import type { ComponentChildren } from "preact";
 import { useRef, useState } from "preact/hooks";
@@ -12,7 +12,7 @@ import { useStore } from "../../state/store";
 import { Composer } from "./composer";
 import { useAutonomyCeiling } from "./use_autonomy_ceiling";
 
-/** What the tour of the README asks, for the agent that ships with it. */
+/** The prompts of the README's tour, for the example agent. */
 const EXAMPLE_PROMPTS = [
   ["What is the current sell price of Tritanium in Jita?", "one tool call"],
   ["Which ships were destroyed most in Jita last week?", "parallel tool calls"],
@@ -22,6 +22,7 @@ const EXAMPLE_PROMPTS = [
   ["Transfer 100M ISK to character XYZ", "denied at this level"],
 ] as const;
 
+/** The pane that creates a session. `leading` is shown at the start of its header. */
 export function NewSessionPane({ onCreated, leading }: { onCreated: (session_id: string) => void; leading: ComponentChildren }) {
   const user = useStore(currentUser)!;
   const [agent, setAgent] = useState(user.default_agent);
@@ -32,7 +33,7 @@ export function NewSessionPane({ onCreated, leading }: { onCreated: (session_id:
   const selectedAgent = user.agents.find((candidate) => candidate.name === agent);
   const isMarketAgent = useStore(sessions, () => selectedAgent?.description.includes("market") ?? false);
 
-  // Made by an attempt whose message did not get through: the next one needs no other.
+  // A session that was created but whose message was not accepted is used by the next attempt.
   const createdRef = useRef<{ request: string; session: Session } | null>(null);
   const getOrCreateSession = async (request: Parameters<typeof client.createSession>[0]) => {
     const key = JSON.stringify(request);

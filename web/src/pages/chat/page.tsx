@@ -1,4 +1,4 @@
-/** Conversations, several side by side. */
+/** The chat page: the session list and up to four sessions side by side. */
 
 import { useEffect } from "preact/hooks";
 import { EmptyState, IconButton } from "../../components/ui";
@@ -8,16 +8,17 @@ import { NewSessionPane } from "./new_session_pane";
 import { SessionPane } from "./session_pane";
 import { SessionList } from "./session_list";
 
-/** Conversations side by side. */
+/** The maximum number of panes. */
 const PANES_MAX = 4;
 
+/** The page with the session list and the open sessions. */
 export function ChatPage() {
   const { part } = useStore(route);
   const ids = part.split(",").filter(Boolean);
   const openPanes = (next: string[]) => navigate(routeUrl("chat", next.join(",")));
   const closePane = (id: string) => openPanes(ids.filter((openId) => openId !== id));
   useEffect(() => {
-    // Whoever has gone elsewhere meanwhile stays there.
+    // Reads the URL again, because the user may have left the page in the meantime.
     const { page, part: currentPart } = parseRoute(location.hash);
     if (!ids.length && innerWidth >= 760 && page === "chat" && !currentPart) navigate(routeUrl("chat", "new"), true);
   }, [ids.length]);
@@ -37,7 +38,7 @@ export function ChatPage() {
   );
 }
 
-/** Back to the list, where there is room for one of both only. */
+/** Returns to the session list on narrow pages, which show either the list or the panes. */
 function BackButton() {
   return <span class="back-button"><IconButton icon="list" label="All sessions" onClick={() => navigate(routeUrl("chat"))} /></span>;
 }

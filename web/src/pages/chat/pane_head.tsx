@@ -1,4 +1,4 @@
-/** What a conversation is, and what can be done with it. */
+/** The header of a session pane: title, status, usage and the session menu. */
 
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
@@ -11,6 +11,7 @@ import { navigate, routeUrl } from "../../state/route";
 import { GrantsDialog } from "./grants";
 import { SessionSettingsDialog } from "./session_settings";
 
+/** The header of a session pane and its dialogs. `leading` is shown at its start. */
 export function PaneHead({ session_id, view, status, leading, onClose, onFork }: {
   session_id: string; view: SessionView; status: string; leading: ComponentChildren; onClose?: () => void; onFork: () => void;
 }) {

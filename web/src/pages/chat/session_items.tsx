@@ -1,4 +1,4 @@
-/** What was said and done, in order. */
+/** The message list of a session. */
 
 import { memo } from "preact/compat";
 import { useState } from "preact/hooks";
@@ -12,14 +12,15 @@ import { type SessionView, type SessionItem, pendingApprovals, type Feedback, ty
 import { CallItem } from "./call_item";
 import { Rating } from "./feedback";
 
-/** What can be done from within a conversation. */
+/** The actions of the message list. */
 export interface ItemActions {
   session_id: string;
   onFork: (at_seq: number) => void;
-  /** Goes back to before a message, to say it otherwise. */
+  /** Forks the session before a message and puts its text into the composer of the fork. */
   onEditMessage: (at_seq: number, text: string) => void;
 }
 
+/** Shows the items of a session, the status of its run and its queued messages. */
 export function SessionItems({ view, actions }: { view: SessionView; actions: ItemActions }) {
   const { items, calls, approvals, children, run, queued, ratings } = view;
   const last = items[items.length - 1];
@@ -119,7 +120,7 @@ function CopyButton({ text }: { text: string }) {
   return <IconButton icon={copied ? "check" : "copy"} label={copied ? "Copied" : "Copy answer"} onClick={copy} />;
 }
 
-/** From here on a summary stands for what is above. Nothing of that is lost to people. */
+/** Marks the point up to which the model reads a summary instead of the messages, which stay visible. */
 function Summary({ item }: { item: Extract<SessionItem, { kind: "summary" }> }) {
   return (
     <details class="summary-mark">

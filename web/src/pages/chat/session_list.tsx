@@ -1,4 +1,4 @@
-/** The sessions there are, and what each is doing. */
+/** The session list with search. */
 
 import { useMemo, useRef, useState } from "preact/hooks";
 import { type Problem, toProblem } from "../../api/http";
@@ -14,6 +14,7 @@ import { useStore } from "../../state/store";
 
 const STATUS_LABELS: Record<string, string> = { running: "running", waiting: "waiting for approval", closed: "closed", idle: "" };
 
+/** The list of sessions and their states. `onOpenBeside` opens a session in another pane. */
 export function SessionList({ openIds, onOpen, onOpenBeside }: {
   openIds: string[]; onOpen: (id: string) => void; onOpenBeside?: (id: string) => void;
 }) {
@@ -47,7 +48,7 @@ export function SessionList({ openIds, onOpen, onOpenBeside }: {
   );
 }
 
-/** What is searched is what was read: the older ones are read when somebody asks for them. */
+/** Loads older sessions on request. The search covers the loaded sessions only. */
 function OlderSessions({ searchText }: { searchText: string }) {
   const [busy, setBusy] = useState(false);
   const [problem, setProblem] = useState<Problem | null>(null);
@@ -76,7 +77,7 @@ function SessionRow({ session, isOpen, onOpen, onOpenBeside }: {
   session: Session; isOpen: boolean; onOpen: (id: string) => void; onOpenBeside?: (id: string) => void;
 }) {
   const user = useStore(currentUser);
-  // One that waits for what a tool asks is at work, as the server counts.
+  // The server reports a session with a pending elicitation as running.
   const hasPendingApproval = useStore(approvalInbox, (inbox) => inbox.approvals.some((approval) => approval.session_id === session.session_id));
   const status = hasPendingApproval && session.status === "running" ? "waiting" : session.status;
   const ownerSuffix = user && session.user_id !== user.user_id ? ` · ${session.user_id}` : "";

@@ -1,4 +1,4 @@
-/** One conversation. */
+/** The pane of an open session. */
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
@@ -15,6 +15,7 @@ import { Composer } from "./composer";
 import { SessionItems, type ItemActions } from "./session_items";
 import { PaneHead } from "./pane_head";
 
+/** Shows a session. `onOpen` opens another session, such as a fork; `leading` starts the header. */
 export function SessionPane({ session_id, onClose, onOpen, leading }: {
   session_id: string; onClose?: () => void; onOpen: (session_id: string) => void; leading: ComponentChildren;
 }) {
@@ -63,7 +64,7 @@ export function SessionPane({ session_id, onClose, onOpen, leading }: {
   );
 }
 
-/** It was deleted, here or anywhere else. */
+/** The pane of a session that was purged. */
 function DeletedPane({ leading, onClose }: { leading: ComponentChildren; onClose?: () => void }) {
   return (
     <section class="pane" aria-label="Deleted session" data-status="gone">
@@ -73,7 +74,7 @@ function DeletedPane({ leading, onClose }: { leading: ComponentChildren; onClose
   );
 }
 
-/** Keeps to the end while one is there, and stays where one is otherwise. */
+/** A scroll area that follows its end while it is scrolled to the end. */
 function Scroller({ children, content }: { children: ComponentChildren; content: unknown }) {
   const container = useRef<HTMLDivElement>(null);
   const isAtEnd = useRef(true);
@@ -88,7 +89,7 @@ function Scroller({ children, content }: { children: ComponentChildren; content:
   useEffect(() => {
     const contentElement = container.current?.firstElementChild;
     if (!contentElement) return;
-    // Cards unfold and pictures of text grow after they are there.
+    // The content also grows without a change of `content`, for example when a card is opened.
     const resizeObserver = new ResizeObserver(() => isAtEnd.current && scrollToEnd());
     resizeObserver.observe(contentElement);
     return () => resizeObserver.disconnect();

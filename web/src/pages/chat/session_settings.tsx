@@ -1,4 +1,4 @@
-/** A session's title, and how much it may do. It may narrow what its user allows, never widen it. */
+/** The settings of a session. They may narrow the settings of its owner, but never widen them. */
 
 import { useState } from "preact/hooks";
 import { client } from "../../api/client";
@@ -13,6 +13,7 @@ const LEVEL_DESCRIPTIONS = [
   "Like L1, but critical calls are possible with approval.", "Makes high-risk changes without approval, and critical calls within a budget.",
 ];
 
+/** The dialog for the title, the autonomy level and the preflight setting of a session. */
 export function SessionSettingsDialog({ session_id, view, onClose }: { session_id: string; view: SessionView; onClose: () => void }) {
   const [title, setTitle] = useState(view.title ?? "");
   const [level, setLevel] = useState(Number(view.settings?.autonomy_level ?? 1));

@@ -1,10 +1,10 @@
-/** What a user allows their sessions at most. */
+/** The highest autonomy level that a user's settings allow. */
 
 import { client } from "../../api/client";
 import { useLoad } from "../../components/use_load";
 import { currentUser } from "../../state/app_state";
 
-/** Their level; null until it is known. Without a user it is one's own. */
+/** Returns the autonomy level in the settings of a user, or of the current user. Null until it is loaded. */
 export function useAutonomyCeiling(user_id?: string): number | null {
   const otherUser = user_id && user_id !== currentUser.get()?.user_id ? user_id : undefined;
   return useLoad(() => client.getSettings(otherUser), [otherUser]).value?.autonomy_level ?? null;

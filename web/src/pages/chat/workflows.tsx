@@ -1,4 +1,4 @@
-/** Workflows by `/`: found by name, filled in, and sent in place of a message. */
+/** Workflows in the composer: found with `/`, filled in with a form and sent instead of a message. */
 
 import { useEffect, useState } from "preact/hooks";
 import { client, type WorkflowRequest } from "../../api/client";
@@ -9,26 +9,26 @@ import { type FormDraft, SchemaForm } from "../../approvals/schema_form";
 
 let workflowsPromise: Promise<Workflow[]> | null = null;
 
-/** The workflows there are, asked for when somebody first types `/`. */
+/** Returns the workflows. They are loaded once, when `enabled` is first true. */
 export function useWorkflows(enabled: boolean): Workflow[] {
   const [workflows, setWorkflows] = useState<Workflow[]>([]);
   useEffect(() => {
     if (!enabled) return;
     workflowsPromise ??= client.listWorkflows().then(({ workflows }) => workflows);
-    // An older server has none; one that is away is asked again.
+    // A failed load is retried the next time.
     workflowsPromise.then(setWorkflows, () => { workflowsPromise = null; });
   }, [enabled]);
   return workflows;
 }
 
-/** Those that begin so, the name before the description. */
+/** Returns the workflows whose name or description contains the text; those whose name starts with it first. */
 export function matchWorkflows(workflows: Workflow[], text: string): Workflow[] {
   const searchText = text.replace(/^\//, "").trim().toLowerCase();
   return workflows.filter((workflow) => `${workflow.name} ${workflow.description ?? ""}`.toLowerCase().includes(searchText))
     .sort((a, b) => Number(b.name.toLowerCase().startsWith(searchText)) - Number(a.name.toLowerCase().startsWith(searchText)));
 }
 
-/** Its inputs as a schema, and what they are where nothing is said. */
+/** Returns the inputs of a workflow as a JSON schema, and their default values. */
 export function workflowSchema({ inputs }: Workflow): { schema: JsonObject; initial: JsonObject } {
   const properties: JsonObject = {};
   const initial: JsonObject = {};
@@ -39,6 +39,7 @@ export function workflowSchema({ inputs }: Workflow): { schema: JsonObject; init
   return { schema: { type: "object", properties, required: inputs.filter((input) => input.required).map((input) => input.name) }, initial };
 }
 
+/** The list of workflows that match the text of the composer. */
 export function WorkflowList({ id, workflows, activeIndex, onSelect }: {
   id: string; workflows: Workflow[]; activeIndex: number; onSelect: (workflow: Workflow) => void;
 }) {
@@ -53,12 +54,14 @@ export function WorkflowList({ id, workflows, activeIndex, onSelect }: {
   );
 }
 
+/** A workflow that was selected in the composer, with the inputs entered so far. */
 export interface SelectedWorkflow {
   workflow: Workflow;
   request: WorkflowRequest;
   isComplete: boolean;
 }
 
+/** Selects a workflow with its default inputs. */
 export function selectWorkflow(workflow: Workflow): SelectedWorkflow {
   const { schema, initial } = workflowSchema(workflow);
   return { workflow, request: { name: workflow.name, inputs: initial }, isComplete: hasRequired(schema, initial) };
@@ -67,6 +70,7 @@ export function selectWorkflow(workflow: Workflow): SelectedWorkflow {
 const hasRequired = (schema: JsonObject, value: JsonObject) =>
   (schema.required as string[]).every((name) => value[name] !== undefined && value[name] !== "");
 
+/** The form for the inputs of the selected workflow. */
 export function WorkflowForm({ selected, onChange, onClose }: { selected: SelectedWorkflow; onChange: (selected: SelectedWorkflow) => void; onClose: () => void }) {
   const { workflow } = selected;
   const { schema, initial } = workflowSchema(workflow);

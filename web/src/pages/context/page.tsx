@@ -1,4 +1,4 @@
-/** What each step of a session was told: its sections, and how much room they take. */
+/** The context page: the sections of each step's model request and their token counts. */
 
 import { useEffect, useMemo } from "preact/hooks";
 import { client } from "../../api/client";
@@ -16,6 +16,7 @@ interface Step {
   label: string;
 }
 
+/** The page that shows the context of a step. */
 export function ContextPage() {
   const { part, query } = useStore(route);
   const list = useStore(sessions, (sessionList) => sessionList.sessions);

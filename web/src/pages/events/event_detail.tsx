@@ -1,4 +1,4 @@
-/** One event: what it says, what led to it, and what it led to. */
+/** The details of an event: its fields, its cause and its effects. */
 
 import { useMemo } from "preact/hooks";
 import { toFlat } from "../../api/frames";
@@ -15,13 +15,14 @@ import { eventLog } from "../../state/app_state";
 import { routeUrl } from "../../state/route";
 import { useStore } from "../../state/store";
 
-/** Between two looks at what led to what, of which there may be much. */
+/** The minimum interval between two computations of the causal links. */
 const LINKS_UPDATE_INTERVAL_MS = 500;
 
+/** Shows an event with links to its cause and effects. */
 export function EventDetail({ frame, onSelect, onClose }: { frame: Frame; onSelect: (frame: Frame) => void; onClose: () => void }) {
   const version = useThrottled(useStore(eventLog.version), LINKS_UPDATE_INTERVAL_MS);
   const { links, bySeq } = useMemo(() => {
-    // Causes and effects stay within a run, but for what belongs to none.
+    // Causes and effects are in the same run, or are events without a run.
     const relatedFrames = eventLog.frames.filter((other) => other.session_id === frame.session_id && (other.run_id === frame.run_id || other.run_id === null));
     relatedFrames.sort((a, b) => (a.seq ?? 0) - (b.seq ?? 0));
     return { links: traceCauses(relatedFrames), bySeq: new Map(relatedFrames.map((related) => [related.seq, related])) };

@@ -1,4 +1,4 @@
-/** The live stream of events, filtered; each can be opened. */
+/** The live list of events with filters. */
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Frame } from "../../api/types";
@@ -18,6 +18,7 @@ const ROW_HEIGHT = 30;
 
 const isSame = (a: Frame, b: Frame) => a.session_id === b.session_id && a.seq === b.seq;
 
+/** Shows the filtered event list and the details of the selected event. */
 export function EventStream() {
   const { query } = useStore(route);
   const filter: Filter = {
@@ -61,7 +62,7 @@ export function EventStream() {
   );
 }
 
-/** Opens the event that the address names, once it is there. */
+/** Calls `onFound` with the event that the URL names, once it is loaded. */
 function useLinkedEvent(session: string | undefined, seq: string | undefined, onFound: (frame: Frame) => void) {
   const version = useStore(eventLog.version);
   const openedLink = useRef("");
@@ -79,7 +80,7 @@ function Filters({ filter, updateFilter }: { filter: Filter; updateFilter: (chan
   const list = useStore(sessions, (sessionList) => sessionList.sessions);
   const agents = useStore(currentUser)?.agents ?? [];
   const version = useStore(eventLog.version);
-  // Often enough for a list of names.
+  // Updates the lists of names only with every twentieth version.
   const tools = useMemo(() => [...new Set(eventLog.frames.map((frame) => frame.body.tool).filter((tool) => typeof tool === "string"))].sort(), [Math.floor(version / 20)]);
   const types = useMemo(() => [...new Set(eventLog.frames.map((frame) => frame.type))].sort(), [Math.floor(version / 20)]);
   const isListed = list.some((session) => session.session_id === filter.session);

@@ -1,4 +1,4 @@
-/** The lanes of one run, drawn over time. */
+/** The timeline chart of a run, with a lane per tool. */
 
 import { useRef, useState } from "preact/hooks";
 import { now } from "../../components/time";
@@ -10,7 +10,7 @@ import { APPROVALS_LANE, MODEL_LANE, type RunSpans, type Span } from "../../stat
 import { useStore } from "../../state/store";
 import { MIN_DURATION_MS, useTimeWindow, type TimeWindow } from "./use_time_window";
 
-/** Pixels of a row, and of the times above. */
+/** The heights of a row and of the time axis, in pixels. */
 const ROW_HEIGHT = 38;
 const HEADER_HEIGHT = 26;
 
@@ -20,6 +20,7 @@ interface Lane {
   bottom: number;
 }
 
+/** Shows the timeline of a run with zoom, pan and span details. */
 export function RunTimeline({ run, sessionId }: { run: RunSpans; sessionId: string }) {
   const liveEnd = useStore(now, (ms) => (run.to === null ? ms : 0));
   const end = Math.max(run.to ?? liveEnd, run.from + MIN_DURATION_MS);
@@ -101,7 +102,7 @@ function SpanBar({ span, end, timeWindow, top, isSelected, onSelect }: {
   );
 }
 
-/** What there is room for in a bar; its lane says the tool. */
+/** Returns the longest label that fits into a bar. The tool name is the label of the lane. */
 function barLabel(span: Span, end: number, width: number): string {
   const duration = formatDuration((span.to ?? end) - span.from);
   const candidates = span.kind === "backoff" ? ["retry delay"] : span.kind === "attempt" ? [duration] : [`${escapeUnsafe(span.label)} · ${duration}`, escapeUnsafe(span.label)];

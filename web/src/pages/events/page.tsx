@@ -1,10 +1,11 @@
-/** What happens, as it happens; and one run as a timeline. */
+/** The events page: the live event list and the timeline of a run. */
 
 import { routeUrl, route } from "../../state/route";
 import { useStore } from "../../state/store";
 import { EventStream } from "./event_stream";
 import { TimelineView } from "./timeline";
 
+/** The page with the event list and the timeline. */
 export function EventsPage() {
   const { part, query } = useStore(route);
   const isTimeline = part === "timeline";

@@ -1,4 +1,4 @@
-/** One run in lanes over time: the model, each tool, and the people who were waited for. */
+/** The timeline of a run: the model, each tool and the approvals in lanes over time. */
 
 import { useEffect, useMemo } from "preact/hooks";
 import { EmptyState, Loading } from "../../components/ui";
@@ -9,6 +9,7 @@ import { buildRuns } from "../../state/run_spans";
 import { useStore } from "../../state/store";
 import { RunTimeline } from "./lanes";
 
+/** Selects a session and a run, and shows its timeline. */
 export function TimelineView() {
   const { query } = useStore(route);
   const list = useStore(sessions, (sessionList) => sessionList.sessions);

@@ -1,4 +1,4 @@
-/** The events that somebody wants to see, kept up to date without looking at all of them each time. */
+/** The filtered event list, updated incrementally. */
 
 import { useRef } from "preact/hooks";
 import type { Frame } from "../../api/types";
@@ -9,19 +9,21 @@ import { useStore } from "../../state/store";
 interface FilterState {
   key: string;
   generation: number;
-  /** So many of the log were looked at. */
+  /** The number of events of the log that were filtered so far. */
   scannedCount: number;
   rows: Frame[];
   tools: Map<string, string>;
 }
 
+/** The result of a filter. */
 export interface FilteredEvents {
   rows: Frame[];
-  /** Heard while paused. */
+  /** The number of events received while paused. */
   heldBack: number;
   version: number;
 }
 
+/** Returns the events of the log that match the filter. While paused, the result does not change. */
 export function useFilteredEvents(log: EventLog, filter: Filter, paused: boolean): FilteredEvents {
   const version = useStore(log.version);
   const stateRef = useRef<FilterState>({ key: "", generation: -1, scannedCount: 0, rows: [], tools: new Map() });
@@ -39,7 +41,7 @@ export function useFilteredEvents(log: EventLog, filter: Filter, paused: boolean
   return { rows: state.rows, heldBack: 0, version };
 }
 
-/** The tool of an event, by its call where it does not say. */
+/** Returns the tool of an event. For an event that names only its call, this is the tool of the call. */
 function resolveTool(frame: Frame, tools: Map<string, string>): string {
   const call = typeof frame.body.call_id === "string" ? frame.body.call_id : "";
   const tool = toolOfEvent(frame);

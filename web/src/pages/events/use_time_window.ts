@@ -1,17 +1,18 @@
-/** The part of a run that is looked at: zoomed and moved by buttons, wheel, drag and keys. */
+/** The visible time window of a timeline: zoomed and moved by buttons, wheel, drag and keys. */
 
 import type { RefObject } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 
-/** The shortest stretch that can be looked at, in milliseconds. */
+/** The shortest visible duration. */
 export const MIN_DURATION_MS = 5;
-/** Pixels that a pointer moves before it is a drag. */
+/** The distance that the pointer moves before a drag starts. */
 const DRAG_THRESHOLD_PX = 3;
 
+/** The visible time window. Times are in milliseconds since the epoch. */
 export interface TimeWindow {
   from: number;
   to: number;
-  /** Pixels of the box, of the names at its left, and of what is beside them. */
+  /** The widths of the whole chart, of the lane labels and of the remaining area, in pixels. */
   width: number;
   labelWidth: number;
   chartWidth: number;
@@ -28,6 +29,7 @@ export interface TimeWindow {
   };
 }
 
+/** Returns the time window of a timeline from `start` to `end` in `container`. */
 export function useTimeWindow(container: RefObject<HTMLDivElement | null>, start: number, end: number): TimeWindow {
   const [shown, setShown] = useState<[number, number] | null>(null);
   const [width, setWidth] = useState(800);

@@ -1,4 +1,4 @@
-/** A call tried against the judge: nothing runs, and nothing is recorded. */
+/** The dry run of a call: the policy evaluates it, but it is neither run nor recorded. */
 
 import { useState } from "preact/hooks";
 import { client } from "../../api/client";
@@ -11,6 +11,7 @@ import { SchemaForm } from "../../approvals/schema_form";
 const TONE = { allow: "good", ask: "warn", deny: "bad", invalid: "bad" } as const;
 const VERDICT_TEXTS = { allow: "Would run", ask: "Would need approval", deny: "Would be denied", invalid: "Invalid arguments" };
 
+/** A form that evaluates a call of the tool against the policy. */
 export function CallDryRun({ tool, policy }: { tool: Tool; policy: Policy }) {
   const [callArguments, setCallArguments] = useState<JsonObject>({});
   const [isValid, setValid] = useState(true);

@@ -1,4 +1,4 @@
-/** The tools, what each may do at every level and why; and a call tried against the judge. */
+/** The tools page: the policy matrix, the tool servers, and the verdict of each tool at every level. */
 
 import { useMemo, useState } from "preact/hooks";
 import { client } from "../../api/client";
@@ -20,6 +20,7 @@ const CELL_STYLES: Record<string, { label: string; tone: string; explanation: st
   deny: { label: "deny", tone: "bad", explanation: "Does not run." },
 };
 
+/** The page with the policy and the tools. */
 export function ToolsPage() {
   const agents = useStore(currentUser)!.agents;
   const [agent, setAgent] = useState(useStore(currentUser)!.default_agent);

@@ -1,4 +1,4 @@
-/** What it takes, and how well it goes: of agents, models, tools and people, as the server counts. */
+/** The usage page: statistics of agents, models, tools and approvals. */
 
 import { useMemo, useState } from "preact/hooks";
 import { client } from "../../api/client";
@@ -14,9 +14,10 @@ import { fillTimeline, type Totals, computeTotals } from "./totals";
 
 const PERIODS = { hour: 3_600_000, day: 86_400_000, week: 7 * 86_400_000, all: 0 };
 type Period = keyof typeof PERIODS;
-/** Between two looks; the server counts anew for each. */
+/** The interval between two reloads. The server computes the statistics for each request. */
 const RELOAD_INTERVAL_MS = 30_000;
 
+/** The page with usage and quality statistics. */
 export function UsagePage() {
   const [period, setPeriod] = useState<Period>("day");
   const { value, problem, reload } = useLoad(
@@ -62,8 +63,8 @@ function StatisticsView({ statistics }: { statistics: Statistics }) {
 
 function Tiles({ totals, statistics }: { totals: Totals; statistics: Statistics }) {
   const { usage } = totals;
-  const stepDurations = mostFrequent(Object.values(statistics.models).map((item) => item.step_ms));
-  const waitDurations = mostFrequent(Object.values(statistics.approvals).map((item) => item.wait_ms));
+  const stepDurations = largestSummary(Object.values(statistics.models).map((item) => item.step_ms));
+  const waitDurations = largestSummary(Object.values(statistics.approvals).map((item) => item.wait_ms));
   return (
     <ul class="tiles">
       <Tile label="Runs" value={formatNumber(totals.runs)} detail={`${formatShare(totals.failed, totals.runs)} failed · ${pluralize(totals.steps, "step")}`} />
@@ -80,8 +81,8 @@ function Tiles({ totals, statistics }: { totals: Totals; statistics: Statistics 
 
 const formatOptionalDuration = (ms: number | null | undefined) => (ms === null || ms === undefined ? "–" : formatDuration(ms));
 
-/** Of several, that of which there is the most: percentiles don't add up. */
-function mostFrequent(summaries: Statistics["models"][string]["step_ms"][]) {
+/** Returns the summary with the highest count. Percentiles of several summaries cannot be combined. */
+function largestSummary(summaries: Statistics["models"][string]["step_ms"][]) {
   return summaries.reduce((largest, item) => (largest && largest.count >= item.count ? largest : item), undefined as (typeof summaries)[number] | undefined);
 }
 
@@ -133,7 +134,7 @@ function Charts({ statistics, totals }: { statistics: Statistics; totals: Totals
   );
 }
 
-/** How often each number of stars was given. */
+/** The number of ratings for each number of stars. */
 function Ratings({ stars }: { stars: number[] }) {
   const largest = Math.max(...stars);
   return (

@@ -1,4 +1,4 @@
-/** The figures of each agent, workflow, model and tool, and of the people who are asked. */
+/** Statistics tables of agents, workflows, models, tools and approvals. */
 
 import type { ComponentChildren } from "preact";
 import type { ModelStatistics, ApprovalStatistics, RunStatistics, DurationSummary, ToolStatistics } from "../../api/types";
@@ -9,6 +9,7 @@ import { CALL_RATINGS } from "../../components/call_ratings";
 
 const formatMs = (value: number | null) => (value === null ? "–" : formatDuration(value));
 
+/** Statistics of runs, by agent or workflow. */
 export function AgentStatisticsTable({ title, statistics }: { title: string; statistics: Record<string, RunStatistics> }) {
   return (
     <StatisticsTable title={title} rowHeader={title.replace("By ", "")} columns={["Runs", "Failed", "Cancelled", "Steps", "Retries", "Tokens", "Cost", "p50", "p95", "Rating"]}>
@@ -22,6 +23,7 @@ export function AgentStatisticsTable({ title, statistics }: { title: string; sta
   );
 }
 
+/** Statistics of steps, by model. */
 export function ModelStatisticsTable({ statistics }: { statistics: Record<string, ModelStatistics> }) {
   return (
     <StatisticsTable title="By model" rowHeader="model" columns={["Steps", "Failed", "Tokens in", "Cached in", "Tokens out", "Cost", "p50", "p95"]}>
@@ -35,6 +37,7 @@ export function ModelStatisticsTable({ statistics }: { statistics: Record<string
   );
 }
 
+/** Statistics of calls, by tool. */
 export function ToolStatisticsTable({ statistics }: { statistics: Record<string, ToolStatistics> }) {
   return (
     <StatisticsTable title="By tool" rowHeader="tool" columns={["Calls", "Failed", "Denied", "Not approved", "Retries", "Requested", "Approved", "p50", "p95", "Ratings"]}>
@@ -52,6 +55,7 @@ const KINDS: Record<string, string> = {
   plan: "plans", preflight: "preflight plans", budget: "budgets", unknown_outcome: "unknown outcomes", elicitation: "tool input",
 };
 
+/** Statistics of approvals, by kind. */
 export function ApprovalStatisticsTable({ statistics }: { statistics: Record<string, ApprovalStatistics> }) {
   if (!Object.keys(statistics).length) return null;
   return (
@@ -85,7 +89,7 @@ function StatisticsRow({ name, values, isCode = true }: { name: string; values: 
   return <tr><th scope="row">{isCode ? <code>{name}</code> : name}</th>{values.map((value, index) => <td key={index} class="right numbers">{value}</td>)}</tr>;
 }
 
-/** A share, and a bar as long as it. */
+/** A rate in percent with a bar. */
 function Rate({ value, tone }: { value: number | null; tone: "good" | "bad" | "violet" }) {
   if (value === null) return <>–</>;
   return (

@@ -1,8 +1,9 @@
-/** What the figures of several add up to. Pure. */
+/** Totals of the statistics. Pure. */
 
 import type { Statistics, Usage } from "../../api/types";
 import { addUsage, NO_USAGE } from "../../state/session_view";
 
+/** The totals over all agents, tools and approval kinds. */
 export interface Totals {
   runs: number;
   failed: number;
@@ -17,11 +18,12 @@ export interface Totals {
   expired: number;
   approved: number;
   rejected: number;
-  /** How often each number of stars was given, and what they are on average. */
+  /** The number of ratings for each number of stars, and the average rating. */
   stars: number[];
   rating: number | null;
 }
 
+/** Adds up the statistics. */
 export function computeTotals({ agents, tools, approvals }: Statistics): Totals {
   const [runs, calls, approvalStatistics] = [Object.values(agents), Object.values(tools), Object.values(approvals)];
   const sum = <T>(items: T[], getValue: (item: T) => number) => items.reduce((total, item) => total + getValue(item), 0);
@@ -46,7 +48,7 @@ export function computeTotals({ agents, tools, approvals }: Statistics): Totals 
   };
 }
 
-/** Every bucket from the first to the last, also those in which nothing happened. */
+/** Returns the buckets of the whole timeline without gaps; null where nothing happened. */
 export function fillTimeline({ width_s, buckets: knownBuckets }: Statistics["timeline"]): { times: number[]; buckets: (Statistics["timeline"]["buckets"][number] | null)[] } {
   const known = new Map(knownBuckets.map((bucket) => [Math.round(Date.parse(bucket.at) / 1000), bucket]));
   const [first, last] = [Math.min(...known.keys()), Math.max(...known.keys())];
