@@ -1,11 +1,11 @@
 import { afterEach, expect, it, vi } from "vitest";
 import { EventSocket } from "../src/api/event_socket";
 
-/** A socket that opens and closes when it is told to. */
-class Socket extends EventTarget {
+/** A fake socket that a test opens and closes. */
+class FakeSocket extends EventTarget {
   static readonly CONNECTING = 0;
   static readonly OPEN = 1;
-  static last: Socket;
+  static latest: FakeSocket;
   readyState = 0;
   sent: string[] = [];
   onopen: (() => void) | null = null;
@@ -13,31 +13,31 @@ class Socket extends EventTarget {
 
   constructor() {
     super();
-    Socket.last = this;
+    FakeSocket.latest = this;
   }
 
   send(text: string) {
     this.sent.push(text);
   }
 
-  become(what: "open" | "close") {
-    this.readyState = what === "open" ? Socket.OPEN : 3;
-    this[`on${what}`]?.();
-    this.dispatchEvent(new Event(what));
+  changeState(event: "open" | "close") {
+    this.readyState = event === "open" ? FakeSocket.OPEN : 3;
+    this[`on${event}`]?.();
+    this.dispatchEvent(new Event(event));
   }
 }
 
-function started(): EventSocket {
+function startSocket(): EventSocket {
   vi.useFakeTimers();
-  vi.stubGlobal("WebSocket", Socket);
-  vi.stubGlobal("location", { origin: "http://house.test" });
+  vi.stubGlobal("WebSocket", FakeSocket);
+  vi.stubGlobal("location", { origin: "http://greenroom.test" });
   vi.stubGlobal("navigator", { onLine: true });
   vi.stubGlobal("document", { visibilityState: "visible", addEventListener() {} });
   vi.stubGlobal("addEventListener", () => undefined);
   vi.stubGlobal("window", globalThis);
-  const line = new EventSocket(() => undefined, () => Promise.resolve(true));
-  line.start();
-  return line;
+  const eventSocket = new EventSocket(() => undefined, () => Promise.resolve(true));
+  eventSocket.start();
+  return eventSocket;
 }
 
 afterEach(() => {
@@ -45,29 +45,29 @@ afterEach(() => {
   vi.useRealTimers();
 });
 
-it("w1 what is asked while the line connects is sent when it is open", async () => {
-  const line = started();
-  const answer = line.request({ type: "send" });
-  expect(Socket.last.sent).toEqual([]);
-  Socket.last.become("open");
-  await vi.waitFor(() => expect(Socket.last.sent).toEqual([JSON.stringify({ id: 1, type: "send" })]));
-  (Socket.last as unknown as { onmessage: (message: { data: string }) => void }).onmessage({ data: JSON.stringify({ type: "ack", id: 1 }) });
-  expect(await answer).toEqual({ type: "ack", id: 1 });
+it("w1 sends a request made while connecting once the socket is open", async () => {
+  const eventSocket = startSocket();
+  const reply = eventSocket.request({ type: "send" });
+  expect(FakeSocket.latest.sent).toEqual([]);
+  FakeSocket.latest.changeState("open");
+  await vi.waitFor(() => expect(FakeSocket.latest.sent).toEqual([JSON.stringify({ id: 1, type: "send" })]));
+  (FakeSocket.latest as unknown as { onmessage: (message: { data: string }) => void }).onmessage({ data: JSON.stringify({ type: "ack", id: 1 }) });
+  expect(await reply).toEqual({ type: "ack", id: 1 });
 });
 
-it("w7 and fails where it does not open", async () => {
-  const answer = started().request({ type: "send" });
-  Socket.last.become("close");
-  await expect(answer).rejects.toThrow("can’t be reached");
+it("w7 fails the request if the socket does not open", async () => {
+  const reply = startSocket().request({ type: "send" });
+  FakeSocket.latest.changeState("close");
+  await expect(reply).rejects.toThrow("is unreachable");
 });
 
-it("w7 hears nothing more once it is stopped", () => {
-  const line = started();
-  const first = Socket.last;
-  Object.assign(first, { close: () => first.become("close") });
-  first.become("open");
-  line.stop();
+it("w7 does not reconnect after stop", () => {
+  const eventSocket = startSocket();
+  const first = FakeSocket.latest;
+  Object.assign(first, { close: () => first.changeState("close") });
+  first.changeState("open");
+  eventSocket.stop();
   vi.runAllTimers();
-  expect(Socket.last).toBe(first);
+  expect(FakeSocket.latest).toBe(first);
   expect(first.readyState).toBe(3);
 });

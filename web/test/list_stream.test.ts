@@ -1,86 +1,86 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { followList } from "../src/api/list_stream";
 
-class Source {
+class FakeEventSource {
   static readonly CLOSED = 2;
-  static all: Source[] = [];
+  static instances: FakeEventSource[] = [];
   readyState = 1;
   onopen = () => {};
   onmessage = (_: { data: string }) => {};
   onerror = () => {};
 
   constructor(readonly path: string) {
-    Source.all.push(this);
+    FakeEventSource.instances.push(this);
   }
 
   close(): void {
-    this.readyState = Source.CLOSED;
+    this.readyState = FakeEventSource.CLOSED;
   }
 
-  static get open(): Source[] {
-    return Source.all.filter((source) => source.readyState !== Source.CLOSED);
+  static get openInstances(): FakeEventSource[] {
+    return FakeEventSource.instances.filter((source) => source.readyState !== FakeEventSource.CLOSED);
   }
 }
 
-describe("a list that is kept up to date", () => {
-  const fresh = () => Object.assign(new EventTarget(), { visibilityState: "visible" });
-  let page = fresh();
-  const look = (state: string) => {
-    page.visibilityState = state;
-    page.dispatchEvent(new Event("visibilitychange"));
+describe("followList", () => {
+  const createDocument = () => Object.assign(new EventTarget(), { visibilityState: "visible" });
+  let fakeDocument = createDocument();
+  const setVisibility = (state: string) => {
+    fakeDocument.visibilityState = state;
+    fakeDocument.dispatchEvent(new Event("visibilitychange"));
   };
 
   beforeEach(() => {
     vi.useFakeTimers();
-    Source.all = [];
-    page = fresh();
-    vi.stubGlobal("document", page);
+    FakeEventSource.instances = [];
+    fakeDocument = createDocument();
+    vi.stubGlobal("document", fakeDocument);
     vi.stubGlobal("window", globalThis);
-    vi.stubGlobal("EventSource", Source);
+    vi.stubGlobal("EventSource", FakeEventSource);
   });
   afterEach(() => {
     vi.useRealTimers();
     vi.unstubAllGlobals();
   });
 
-  const hearing = () => {
-    const heard: unknown[] = [];
-    return { heard, onReset: () => heard.push("begins"), onChange: (change: unknown) => heard.push(change), onLost: () => heard.push("lost") };
+  const recordingListener = () => {
+    const calls: unknown[] = [];
+    return { calls, onReset: () => calls.push("reset"), onChange: (change: unknown) => calls.push(change), onLost: () => calls.push("lost") };
   };
 
-  it("w3 is told whole, and then its changes", () => {
-    const who = hearing();
-    followList("/agent/approvals", who);
-    const [source] = Source.open;
+  it("w3 reports a reset and then the changes", () => {
+    const listener = recordingListener();
+    followList("/agent/approvals", listener);
+    const [source] = FakeEventSource.openInstances;
     source!.onopen();
     source!.onmessage({ data: '{"type":"approvals","changed":[1]}' });
     source!.onmessage({ data: '{"gone":["a"]}' });
-    expect(who.heard).toEqual(["begins", { changed: [1], gone: [] }, { changed: [], gone: ["a"] }]);
+    expect(listener.calls).toEqual(["reset", { changed: [1], gone: [] }, { changed: [], gone: ["a"] }]);
   });
 
-  it("w7 holds no connection while nobody can see it", () => {
-    const leave = followList("/agent/approvals", hearing());
-    look("hidden");
-    expect(Source.open).toHaveLength(0);
-    look("visible");
-    look("visible");
-    expect(Source.open).toHaveLength(1);
-    leave();
-    look("visible");
-    expect(Source.open).toHaveLength(0);
+  it("w7 closes the connection while the page is hidden", () => {
+    const unfollow = followList("/agent/approvals", recordingListener());
+    setVisibility("hidden");
+    expect(FakeEventSource.openInstances).toHaveLength(0);
+    setVisibility("visible");
+    setVisibility("visible");
+    expect(FakeEventSource.openInstances).toHaveLength(1);
+    unfollow();
+    setVisibility("visible");
+    expect(FakeEventSource.openInstances).toHaveLength(0);
   });
 
-  it("w7 is asked for again after a refusal, which browsers give up at", () => {
-    const who = hearing();
-    followList("/agent/approvals", who);
-    // Away for a moment: the browser asks again by itself.
-    Source.open[0]!.onerror();
+  it("w7 reopens the stream after an error response, after which browsers do not reconnect", () => {
+    const listener = recordingListener();
+    followList("/agent/approvals", listener);
+    // A lost connection: the browser reconnects by itself.
+    FakeEventSource.openInstances[0]!.onerror();
     vi.advanceTimersByTime(60_000);
-    expect(Source.all).toHaveLength(1);
-    const [source] = Source.open;
-    source!.readyState = Source.CLOSED;
+    expect(FakeEventSource.instances).toHaveLength(1);
+    const [source] = FakeEventSource.openInstances;
+    source!.readyState = FakeEventSource.CLOSED;
     source!.onerror();
     vi.advanceTimersByTime(60_000);
-    expect([who.heard, Source.all.length, Source.open.length]).toEqual([["lost", "lost"], 2, 1]);
+    expect([listener.calls, FakeEventSource.instances.length, FakeEventSource.openInstances.length]).toEqual([["lost", "lost"], 2, 1]);
   });
 });

@@ -9,7 +9,7 @@ import type {
 
 const encode = encodeURIComponent;
 
-/** How the server handles a message that arrives during a run. */
+/** The handling of a message that arrives during a run. */
 export type OnBusy = "queue" | "steer" | "interrupt" | "reject";
 
 /** A message to send to a session. */
