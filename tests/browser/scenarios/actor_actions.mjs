@@ -1,43 +1,43 @@
-/** An administrator looks at the actors, stops one and restarts it, and finds that in the audit log. */
+/** An administrator stops and restarts an actor; both actions are in the audit log. */
 
 import assert from "node:assert/strict";
-import { ASKED, Person } from "../browser.mjs";
+import { APPROVAL, BrowserUser } from "../browser.mjs";
 
-export default async function orders({ house, browser }) {
-  const ann = await Person.sit(browser, house);
+export default async function actorActions({ server, browser }) {
+  const ann = await BrowserUser.open(browser, server);
   const { page } = ann;
-  await ann.say("Buy 1000 Tritanium at market price", ASKED);
-  await ann.room("actors");
+  await ann.sendMessage("Buy 1000 Tritanium at market price", APPROVAL);
+  await ann.openPage("actors");
   await page.getByRole("button", { name: /^Waiting/ }).click();
-  await page.getByText(/a person, to decide plan/).first().waitFor();
+  await page.locator(".waiting-for", { hasText: "plan" }).first().waitFor();
   await page.getByRole("button", { name: /^All/ }).click();
 
   await page.getByRole("row", { name: /ToolConnection/ }).getByRole("button", { name: "market" }).click();
   await ann.button("Stop").click();
   await page.getByRole("dialog").getByText(/its tools are unavailable/).waitFor();
-  await ann.button("Leave it").click();
+  await ann.button("Cancel").click();
   assert.equal(await page.getByRole("dialog").count(), 0);
   await ann.button("Stop").click();
-  await ann.button("Stop it").click();
-  await page.getByRole("region", { name: "The actor" }).locator(".badge", { hasText: "stopped" }).waitFor();
-  await ann.room("tools");
+  await ann.button("Stop actor").click();
+  await page.getByRole("region", { name: "Actor details" }).locator(".badge", { hasText: "stopped" }).waitFor();
+  await ann.openPage("tools");
   await page.getByText("unavailable").first().waitFor();
-  await ann.room("actors");
+  await ann.openPage("actors");
   await page.getByRole("row", { name: /ToolConnection/ }).getByRole("button", { name: "market" }).click();
   await ann.button("Restart").click();
-  await ann.button("Restart it").click();
-  await page.getByRole("region", { name: "The actor" }).locator(".badge", { hasText: "ready" }).waitFor();
+  await ann.button("Restart actor").click();
+  await page.getByRole("region", { name: "Actor details" }).locator(".badge", { hasText: "ready" }).waitFor();
 
-  // The desk takes no orders.
+  // The desk accepts no actions.
   await page.getByRole("button", { name: "desk", exact: true }).click();
   assert.equal(await ann.button("Stop").count(), 0);
 
-  await ann.room("audit");
-  // The newest stand first; and a choice of action leaves those of its kind.
+  await ann.openPage("audit");
+  // The newest rows are first. The action filter shows only rows of that action.
   await page.getByRole("row").nth(1).getByRole("cell", { name: "actor restarted" }).waitFor();
   await page.getByRole("cell", { name: "actor stopped" }).waitFor();
   await page.getByRole("combobox", { name: "Action" }).selectOption("actor_stopped");
   await page.getByRole("cell", { name: "actor restarted" }).waitFor({ state: "detached" });
   assert.equal(await page.locator(".audit tbody tr").count(), 1);
-  await ann.leave();
+  await ann.close();
 }
