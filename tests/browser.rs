@@ -1,131 +1,132 @@
-//! The dashboard in a real Chromium, with the real server behind it. Each test is a scenario of
-//! `tests/browser/scenarios`, run by node; `scripts/test-deps.sh` and `scripts/web.sh` come before.
-//! When one fails, what its browsers showed is in `target/browser`.
+//! Tests of the dashboard in Chromium with a live server.
+//!
+//! Each test runs a scenario of `tests/browser/scenarios` with node. Run `scripts/test-deps.sh` and
+//! `scripts/web.sh` first. A failed scenario leaves screenshots in `target/browser`.
 
 use std::{path::Path, process::Command};
 
-/// Runs the scenario; its own words say what went wrong.
+/// Runs a scenario and asserts that it passes. The panic message contains its output.
 fn run_scenario(scenario: &str) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    for (needed, made_by) in [
+    for (required_path, script) in [
         ("web/dist/index.html", "scripts/web.sh"),
         ("tests/browser/node_modules/playwright-core", "scripts/test-deps.sh"),
     ] {
-        assert!(root.join(needed).exists(), "{needed} is missing: run {made_by}");
+        assert!(root.join(required_path).exists(), "{required_path} is missing: run {script}");
     }
-    let run = Command::new("node")
+    let output = Command::new("node")
         .arg(root.join("tests/browser/run.mjs"))
         .arg(scenario)
         .env("GREENROOM_BINARY", env!("CARGO_BIN_EXE_greenroom"))
         .output()
-        .expect("node can be started");
-    let said = String::from_utf8_lossy(&run.stdout);
-    let complained = String::from_utf8_lossy(&run.stderr);
-    assert!(run.status.success(), "{said}{complained}");
-    assert!(said.contains("1 passed, 0 failed"), "{said}{complained}");
+        .expect("node starts");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stdout}{stderr}");
+    assert!(stdout.contains("1 passed, 0 failed"), "{stdout}{stderr}");
 }
 
 #[test]
-fn w1_the_tour_by_clicks() {
+fn w1_tour_of_the_readme_completes() {
     run_scenario("tour");
 }
 
 #[test]
-fn w1_g11_what_is_answered_in_one_browser_is_answered_in_all() {
+fn w1_g11_answer_in_one_browser_closes_approval_in_all_browsers() {
     run_scenario("two_browsers");
 }
 
 #[test]
-fn w7_d2_an_open_page_survives_the_death_of_the_server() {
-    run_scenario("restart");
+fn w7_d2_open_page_survives_server_crash() {
+    run_scenario("server_restart");
 }
 
 #[test]
-fn w1_what_is_in_a_pane_fits_into_it() {
-    run_scenario("panes");
+fn w1_pane_content_fits_into_its_pane() {
+    run_scenario("pane_layout");
 }
 
 #[test]
-fn w1_a_search_reads_on_in_older_conversations() {
-    run_scenario("search");
+fn w1_session_search_covers_older_sessions() {
+    run_scenario("session_search");
 }
 
 #[test]
-fn w1_markdown_looks_like_what_it_says() {
+fn w1_markdown_is_rendered() {
     run_scenario("markdown");
 }
 
 #[test]
-fn w7_e6_nothing_of_a_model_or_a_tool_runs_in_the_page() {
-    run_scenario("hostile");
+fn w7_e6_untrusted_content_does_not_run() {
+    run_scenario("untrusted_content");
 }
 
 #[test]
-fn x5_nothing_in_a_question_looks_like_something_else() {
-    run_scenario("deceptive");
+fn x5_unsafe_characters_are_shown_as_escapes() {
+    run_scenario("unsafe_characters");
 }
 
 #[test]
-fn w1_every_kind_of_question_is_answered_in_the_page() {
-    run_scenario("questions");
+fn w1_approvals_of_every_kind_are_answered() {
+    run_scenario("approval_kinds");
 }
 
 #[test]
-fn w1_t1_what_a_tool_asks_is_a_form_or_a_page() {
-    run_scenario("asking");
+fn w1_t1_elicitation_is_answered_by_form_or_url() {
+    run_scenario("elicitation");
 }
 
 #[test]
-fn w1_c5_s1_opinions_forks_summaries_and_deleting_for_good() {
-    run_scenario("opinions");
+fn w1_c5_s1_feedback_fork_compaction_and_purge_are_shown() {
+    run_scenario("feedback_fork_purge");
 }
 
 #[test]
 fn w4_a2_actors_are_stopped_and_restarted() {
-    run_scenario("orders");
+    run_scenario("actor_actions");
 }
 
 #[test]
-fn w2_a_hundred_thousand_events() {
+fn w2_event_list_shows_a_hundred_thousand_events() {
     run_scenario("many_events");
 }
 
 #[test]
-fn w7_every_room_in_light_and_dark_has_no_fault_that_axe_finds() {
-    run_scenario("rooms");
+fn w7_pages_have_no_accessibility_violations_in_both_themes() {
+    run_scenario("accessibility");
 }
 
 #[test]
-fn w7_every_room_says_what_it_waits_for_and_goes_on_by_itself() {
-    run_scenario("states");
+fn w7_pages_show_empty_loading_and_error_states() {
+    run_scenario("page_states");
 }
 
 #[test]
-fn w7_on_a_phone_nothing_is_wider_than_the_screen() {
-    run_scenario("phone");
+fn w7_pages_fit_a_phone_screen() {
+    run_scenario("mobile_layout");
 }
 
 #[test]
-fn w7_everything_can_be_done_by_keyboard() {
+fn w7_dashboard_is_usable_by_keyboard() {
     run_scenario("keyboard");
 }
 
 #[test]
-fn x3_one_signs_in_by_the_page_and_again_when_that_ends() {
+fn x3_sign_in_works_initially_and_after_expiry() {
     run_scenario("sign_in");
 }
 
 #[test]
-fn w7_x2_each_role_sees_its_own_rooms() {
+fn w7_x2_roles_see_only_their_pages() {
     run_scenario("roles");
 }
 
 #[test]
-fn s8_w1_what_another_agent_does_stands_under_the_call_it_works_for() {
+fn s8_w1_child_session_is_shown_below_its_call() {
     run_scenario("delegation");
 }
 
 #[test]
-fn the_page_of_the_api_shows_every_operation_and_calls_one() {
-    run_scenario("docs");
+fn api_page_shows_every_operation_and_calls_one() {
+    run_scenario("api_docs");
 }

@@ -3,19 +3,19 @@ import { join } from "node:path";
 import { brotliCompressSync, constants, gzipSync } from "node:zlib";
 import { defineConfig } from "vite";
 
-const packed = /\.(html|js|css|svg)$/;
+const COMPRESSIBLE = /\.(html|js|css|svg)$/;
 
-/** Writes each text file once more as .br and .gz, so that the server need not compress. */
-function compressed() {
-  const walk = (folder: string): string[] =>
+/** Writes a .br and a .gz copy of each text file, so that the server does not compress at runtime. */
+function precompress() {
+  const listFiles = (folder: string): string[] =>
     readdirSync(folder).flatMap((name) => {
       const path = join(folder, name);
-      return statSync(path).isDirectory() ? walk(path) : [path];
+      return statSync(path).isDirectory() ? listFiles(path) : [path];
     });
   return {
-    name: "compressed",
+    name: "precompress",
     closeBundle() {
-      for (const path of walk(join(import.meta.dirname, "dist")).filter((path) => packed.test(path))) {
+      for (const path of listFiles(join(import.meta.dirname, "dist")).filter((path) => COMPRESSIBLE.test(path))) {
         const bytes = readFileSync(path);
         const params = { [constants.BROTLI_PARAM_QUALITY]: 11 };
         writeFileSync(`${path}.br`, brotliCompressSync(bytes, { params }));
@@ -26,16 +26,16 @@ function compressed() {
 }
 
 export default defineConfig({
-  plugins: [compressed()],
+  plugins: [precompress()],
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
   build: {
     target: "es2022",
-    // Nothing may be inlined: the policy of the page allows files of our own only.
+    // No inlining: the content security policy allows only files of the server.
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
   },
   server: {
-    // `npm run dev` beside a running server: open its link once, so that the cookie is there.
+    // For `npm run dev` next to a running server. Open the server's sign-in link once to set the cookie.
     proxy: Object.fromEntries(
       ["/agent", "/admin", "/metrics", "/readyz", "/sign-in"].map((path) => [
         path,

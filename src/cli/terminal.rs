@@ -15,7 +15,7 @@ pub(super) const COLUMNS: usize = 100;
 
 /// Characters that are no control characters and still change what stands beside them: marks and
 /// overrides of direction, invisible and tagging characters, and separators of lines. The dashboard
-/// writes out the same ones (`web/src/parts/visible.tsx`).
+/// writes out the same ones (`web/src/components/escaped_text.tsx`).
 const DECEPTIVE: [(char, char); 26] = [
     ('\u{ad}', '\u{ad}'),
     ('\u{34f}', '\u{34f}'),

@@ -1,4 +1,4 @@
-/** The browser, and what a person does with the page. */
+/** The browser, and the actions of a user on the dashboard. */
 
 import assert from "node:assert/strict";
 import { mkdir, readFile } from "node:fs/promises";
@@ -6,68 +6,76 @@ import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { chromium } from "playwright-core";
-import { PATIENCE_MS, TOKEN } from "./house.mjs";
+import { TIMEOUT_MS, TOKEN } from "./server.mjs";
 
-const pictures = process.env.GREENROOM_PICTURES ?? join(dirname(fileURLToPath(import.meta.url)), "../../target/browser");
+const screenshots = process.env.GREENROOM_SCREENSHOTS ?? join(dirname(fileURLToPath(import.meta.url)), "../../target/browser");
 
 const axe = await readFile(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
-export function launch() {
+/** The selector of the end of a run. */
+export const RUN_END = ".item-end";
+/** The selector of a pending approval. */
+export const APPROVAL = ".approval-card";
+
+export function launchBrowser() {
   return chromium.launch({
     executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
     args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"],
   });
 }
 
-/** A person with a browser of their own. */
-export class Person {
-  static async sit(browser, house, { width = 1360, height = 860, dark = false, token = TOKEN, touch = false } = {}) {
+/** A user with their own browser context. */
+export class BrowserUser {
+  /** Opens the dashboard; without a token the page stays blank. */
+  static async open(browser, server, { width = 1360, height = 860, dark = false, token = TOKEN, touch = false } = {}) {
     const context = await browser.newContext({ viewport: { width, height }, colorScheme: dark ? "dark" : "light", hasTouch: touch, reducedMotion: "reduce" });
-    context.setDefaultTimeout(PATIENCE_MS);
+    context.setDefaultTimeout(TIMEOUT_MS);
     const page = await context.newPage();
-    const person = new Person(context, page, house);
-    page.on("pageerror", (error) => person.troubles.push(`error: ${error.message}`));
+    const user = new BrowserUser(context, page, server);
+    page.on("pageerror", (error) => user.pageErrors.push(`error: ${error.message}`));
     page.on("console", (message) => {
-      // What the network says of a killed server is no trouble of the page.
-      if (message.type() === "error" && !/net::|WebSocket|Failed to load resource/.test(message.text())) person.troubles.push(message.text());
+      // Network errors of a killed server are expected.
+      if (message.type() === "error" && !/net::|WebSocket|Failed to load resource/.test(message.text())) user.pageErrors.push(message.text());
     });
     page.on("dialog", (dialog) => {
-      person.troubles.push(`a dialog: ${dialog.message()}`);
+      user.pageErrors.push(`a dialog: ${dialog.message()}`);
       void dialog.dismiss();
     });
-    if (token) await page.goto(`${house.url}/?token=${token}`);
-    return person;
+    if (token) await page.goto(`${server.url}/?token=${token}`);
+    return user;
   }
 
-  constructor(context, page, house) {
-    Object.assign(this, { context, page, house, troubles: [] });
+  constructor(context, page, server) {
+    Object.assign(this, { context, page, server, pageErrors: [] });
   }
 
-  /** Nothing went wrong behind the page. */
-  async leave() {
-    assert.deepEqual(this.troubles, []);
+  /** Closes the browser context. Fails if the page reported errors. */
+  async close() {
+    assert.deepEqual(this.pageErrors, []);
     await this.context.close();
   }
 
-  async room(name) {
-    await this.page.evaluate((hash) => { location.hash = hash; }, `#/${name}`);
+  /** Opens a page of the dashboard by its route. */
+  async openPage(route) {
+    await this.page.evaluate((hash) => { location.hash = hash; }, `#/${route}`);
   }
 
-  /** Begins a conversation by clicks, and waits until `until` can be seen. */
-  async say(text, until) {
-    await this.room("chat/new");
+  /** Starts a session with a message by clicks, and waits until `selector` is visible. */
+  async sendMessage(text, selector) {
+    await this.openPage("chat/new");
     await this.page.locator(".new-pane").waitFor();
     await this.page.getByRole("textbox", { name: "Message" }).fill(text);
     await this.page.getByRole("button", { name: "Send" }).click();
-    if (until) await this.page.locator(until).last().waitFor();
+    if (selector) await this.page.locator(selector).last().waitFor();
   }
 
-  /** The session in the address. */
-  session() {
+  /** Returns the id of the session in the URL. */
+  sessionId() {
     return /#\/chat\/([0-9a-f-]{36})/.exec(this.page.url())?.[1];
   }
 
-  call(tool, phase) {
+  /** Returns the locator of a tool's call cards, optionally in one phase. */
+  callCard(tool, phase) {
     return this.page.locator(`.call[data-tool="${tool}"]${phase ? `[data-phase="${phase}"]` : ""}`);
   }
 
@@ -75,45 +83,43 @@ export class Person {
     return this.page.getByRole("button", { name, exact: true });
   }
 
-  async picture(name) {
-    await mkdir(pictures, { recursive: true });
-    await this.page.screenshot({ path: join(pictures, `${name}.png`) });
+  async screenshot(name) {
+    await mkdir(screenshots, { recursive: true });
+    await this.page.screenshot({ path: join(screenshots, `${name}.png`) });
   }
 
-  /** What could be seen when it went wrong. */
-  static async pictures(browser, name) {
-    for (const [at, context] of browser.contexts().entries()) {
+  /** Saves a screenshot of every open page after a failure, and closes the contexts. */
+  static async saveFailureScreenshots(browser, name) {
+    for (const [index, context] of browser.contexts().entries()) {
       for (const page of context.pages()) {
-        await mkdir(pictures, { recursive: true });
-        await page.screenshot({ path: join(pictures, `failed-${name}-${at}.png`) }).catch(() => undefined);
+        await mkdir(screenshots, { recursive: true });
+        await page.screenshot({ path: join(screenshots, `failed-${name}-${index}.png`) }).catch(() => undefined);
       }
       await context.close();
     }
   }
 
-  /** What is wrong with the page, as axe sees it. The check itself must get past the page's policy. */
-  async faults(where) {
+  /** Returns the accessibility violations that axe finds. Uses CDP, because the page's CSP blocks other scripts. */
+  async findViolations(pageName) {
     await this.page.waitForFunction(() => document.fonts.status === "loaded");
-    const session = await this.context.newCDPSession(this.page);
-    await session.send("Runtime.evaluate", { expression: axe });
-    const { result } = await session.send("Runtime.evaluate", {
+    const cdpSession = await this.context.newCDPSession(this.page);
+    await cdpSession.send("Runtime.evaluate", { expression: axe });
+    const { result } = await cdpSession.send("Runtime.evaluate", {
       expression: `axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"], rules: { region: { enabled: false } } })
-        .then((found) => JSON.stringify(found.violations.map((one) => [one.id, one.nodes.map((node) => node.html.slice(0, 160) + " " + (node.any[0]?.message ?? ""))])))`,
+        .then((found) => JSON.stringify(found.violations.map((violation) => [violation.id, violation.nodes.map((node) => node.html.slice(0, 160) + " " + (node.any[0]?.message ?? ""))])))`,
       awaitPromise: true,
     });
-    return JSON.parse(result.value).map(([id, nodes]) => `${where}: ${id}: ${nodes.slice(0, 3).join(" | ")}`);
+    return JSON.parse(result.value).map(([id, nodes]) => `${pageName}: ${id}: ${nodes.slice(0, 3).join(" | ")}`);
   }
 
-  /** A picture, of a page in which nothing is wrong. */
-  async look(name) {
-    await this.picture(name);
-    assert.deepEqual(await this.faults(name), []);
+  /** Saves a screenshot and asserts that there are no accessibility violations. */
+  async checkPage(name) {
+    await this.screenshot(name);
+    assert.deepEqual(await this.findViolations(name), []);
   }
 
-  async sees(text) {
+  /** Waits until the text is visible. */
+  async waitForText(text) {
     await this.page.getByText(text).first().waitFor();
   }
 }
-
-export const ENDED = ".of-end";
-export const ASKED = ".question";

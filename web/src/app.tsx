@@ -1,15 +1,15 @@
-/** The house: the way between rooms, the connection's state, and the room one is in. */
+/** The application shell: navigation, connection status and the current page. */
 
 import type { ComponentType } from "preact";
 import { useEffect } from "preact/hooks";
 import { ErrorNotice, IconButton } from "./components/ui";
 import { Icon, type IconName } from "./components/icon";
 import { Announcer } from "./components/announcer";
-import { OfflineBanner, ConnectionState } from "./components/connection";
+import { OfflineBanner, ConnectionStatus } from "./components/connection";
 import { SignIn } from "./components/sign_in";
-import { useApprovalAnnouncements } from "./approvals/announcements";
+import { useApprovalAnnouncements } from "./approvals/approval_announcements";
 import { theme, toggleTheme } from "./state/theme";
-import { failure, approvalInbox, me, connection, start } from "./state/app_state";
+import { startError, approvalInbox, currentUser, connection, startApp } from "./state/app_state";
 import { routeUrl, route } from "./state/route";
 import { useStore } from "./state/store";
 import { ActorsPage } from "./pages/actors/page";
@@ -40,59 +40,60 @@ const PAGES: Page[] = [
   { name: "audit", label: "Audit", icon: "audit", admin: true, View: AuditPage },
 ];
 
+/** The root component: the sign-in page, a startup error or the application shell. */
 export function App() {
-  const who = useStore(me);
-  const problem = useStore(failure);
+  const user = useStore(currentUser);
+  const error = useStore(startError);
   const { state } = useStore(connection);
-  if (problem?.isSignedOut || state === "signed_out") return <SignIn />;
-  if (problem) return <main class="alone"><ErrorNotice problem={problem} retry={() => void start()} /></main>;
-  if (!who) return <main class="alone" aria-busy="true"><span class="sr-only">Loading</span></main>;
+  if (error?.isSignedOut || state === "signed_out") return <SignIn />;
+  if (error) return <main class="standalone"><ErrorNotice problem={error} onRetry={() => void startApp()} /></main>;
+  if (!user) return <main class="standalone" aria-busy="true"><span class="sr-only">Loading</span></main>;
   return <AppShell />;
 }
 
 function AppShell() {
-  const { page: name } = useStore(route);
-  const who = useStore(me)!;
-  const rooms = PAGES.filter((room) => !room.admin || who.role === "admin");
-  const room = rooms.find((one) => one.name === name) ?? rooms[0]!;
+  const { page: pageName } = useStore(route);
+  const user = useStore(currentUser)!;
+  const pages = PAGES.filter((page) => !page.admin || user.role === "admin");
+  const currentPage = pages.find((page) => page.name === pageName) ?? pages[0]!;
   useApprovalAnnouncements();
   useEffect(() => {
-    document.title = `${room.label} · Greenroom`;
-  }, [room]);
+    document.title = `${currentPage.label} · Greenroom`;
+  }, [currentPage]);
   return (
-    <div class="house">
-      <a class="skip" href="#main" onClick={(event) => { event.preventDefault(); document.getElementById("main")?.focus(); }}>Skip to the content</a>
-      <Navigation rooms={rooms} current={room.name} />
+    <div class="app-shell">
+      <a class="skip-link" href="#main" onClick={(event) => { event.preventDefault(); document.getElementById("main")?.focus(); }}>Skip to content</a>
+      <Navigation pages={pages} currentName={currentPage.name} />
       <OfflineBanner />
       <Announcer />
-      <main id="main" tabIndex={-1} class={`room ${room.name}-room`}><room.View /></main>
+      <main id="main" tabIndex={-1} class={`app-main ${currentPage.name}-page`}><currentPage.View /></main>
     </div>
   );
 }
 
-function Navigation({ rooms, current }: { rooms: Page[]; current: string }) {
-  const waiting = useStore(approvalInbox, (found) => found.approvals.length);
-  const who = useStore(me)!;
-  const shade = useStore(theme);
+function Navigation({ pages, currentName }: { pages: Page[]; currentName: string }) {
+  const pendingCount = useStore(approvalInbox, (inbox) => inbox.approvals.length);
+  const user = useStore(currentUser)!;
+  const currentTheme = useStore(theme);
   return (
-    <nav class="ways" aria-label="Rooms">
+    <nav class="sidebar" aria-label="Pages">
       <a class="brand" href={routeUrl("chat")} aria-label="Greenroom"><span class="brand-mark" aria-hidden="true" /><span>Greenroom</span></a>
       <ul>
-        {rooms.map((room) => (
-          <li key={room.name}>
-            <a href={routeUrl(room.name)} aria-current={room.name === current ? "page" : undefined}>
-              <Icon name={room.icon} />
-              <span>{room.label}</span>
-              {room.name === "approvals" && waiting > 0 && <b class="count" aria-label={`${waiting} waiting`}>{waiting}</b>}
+        {pages.map((page) => (
+          <li key={page.name}>
+            <a href={routeUrl(page.name)} aria-current={page.name === currentName ? "page" : undefined}>
+              <Icon name={page.icon} />
+              <span>{page.label}</span>
+              {page.name === "approvals" && pendingCount > 0 && <b class="count" aria-label={`${pendingCount} waiting`}>{pendingCount}</b>}
             </a>
           </li>
         ))}
       </ul>
-      <div class="ways-end">
-        <ConnectionState />
-        <div class="who">
-          <span title={`Greenroom ${who.version}`}>{who.user_id} <small>{who.role}</small></span>
-          <IconButton icon={shade === "dark" ? "sun" : "moon"} label={shade === "dark" ? "Light colours" : "Dark colours"} onClick={toggleTheme} />
+      <div class="sidebar-footer">
+        <ConnectionStatus />
+        <div class="account">
+          <span title={`Greenroom ${user.version}`}>{user.user_id} <small>{user.role}</small></span>
+          <IconButton icon={currentTheme === "dark" ? "sun" : "moon"} label={currentTheme === "dark" ? "Light theme" : "Dark theme"} onClick={toggleTheme} />
         </div>
       </div>
     </nav>

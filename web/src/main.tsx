@@ -1,7 +1,7 @@
 import { render } from "preact";
 import { App } from "./app";
-import { start } from "./state/app_state";
+import { startApp } from "./state/app_state";
 import "./styles/index.css";
 
 render(<App />, document.getElementById("app")!);
-void start();
+void startApp();

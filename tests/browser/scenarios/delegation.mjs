@@ -1,12 +1,12 @@
-/** An agent that hands work to another: what that one does stands beneath the call, and its questions are answered there. */
+/** A child session: its calls and approvals are shown below the `delegate` call and answered there. */
 
 import assert from "node:assert/strict";
-import { ASKED, ENDED, Person } from "../browser.mjs";
+import { APPROVAL, BrowserUser, RUN_END } from "../browser.mjs";
 
 export const setup = {
   configuration: `
 [agents.lead]
-description = "Hands work to a scout"
+description = "Delegates to a scout"
 system = "You lead."
 delegates = ["scout"]
 approvals = { deadline = "10m" }
@@ -57,36 +57,36 @@ text = "The scout says: {{ last[0].text }}"
 `,
 };
 
-export default async function delegation({ house, browser }) {
-  const ann = await Person.sit(browser, house);
+export default async function delegation({ server, browser }) {
+  const ann = await BrowserUser.open(browser, server);
   const { page } = ann;
-  await ann.room("chat/new");
+  await ann.openPage("chat/new");
   await page.getByLabel("Agent").selectOption("lead");
   await page.getByRole("textbox", { name: "Message" }).fill("Where is Tritanium cheapest? Buy 10 there.");
   await page.keyboard.press("Enter");
 
-  // Its calls and its question stand beneath the call that it works for; the question in the inbox leads there.
+  // The child's calls and approval are shown below the call. The approval in the inbox links to the root session.
   const scout = page.locator(".child[data-agent=scout]");
-  await scout.locator(ASKED).waitFor();
+  await scout.locator(APPROVAL).waitFor();
   await scout.locator('.call[data-tool="compare_regions"][data-phase="completed"]').waitFor();
   assert.equal(await scout.getAttribute("data-status"), "waiting");
-  const session = ann.session();
-  await ann.look("delegation");
-  await ann.room("approvals");
-  await page.locator(ASKED).waitFor();
-  assert.equal(await page.locator(ASKED).getByRole("link").getAttribute("href"), `#/chat/${session}`);
-  await ann.room(`chat/${session}`);
+  const sessionId = ann.sessionId();
+  await ann.checkPage("delegation");
+  await ann.openPage("approvals");
+  await page.locator(APPROVAL).waitFor();
+  assert.equal(await page.locator(APPROVAL).getByRole("link").getAttribute("href"), `#/chat/${sessionId}`);
+  await ann.openPage(`chat/${sessionId}`);
   await scout.getByRole("button", { name: "Approve" }).click();
-  await page.locator(ENDED).waitFor();
-  await scout.locator(".answered.good").getByText("Approved by admin").waitFor();
+  await page.locator(RUN_END).waitFor();
+  await scout.locator(".closed-approval.good").getByText("Approved by admin").waitFor();
   await scout.locator('.call[data-tool="market_order_create"][data-phase="completed"]').waitFor();
   assert.equal(await scout.getAttribute("data-status"), "closed");
-  await ann.sees("The scout says: It is cheapest in The Forge");
+  await ann.waitForText("The scout says: It is cheapest in The Forge");
 
-  // The same for whoever comes later; and its own conversation is one of its own.
+  // The view is the same after a reload. The child session can also be opened by itself.
   await page.reload();
-  await scout.locator(".answered.good").waitFor();
+  await scout.locator(".closed-approval.good").waitFor();
   await scout.getByRole("link", { name: "Open" }).click();
   await page.locator(".answer").getByText("10 are bought").waitFor();
-  await ann.leave();
+  await ann.close();
 }

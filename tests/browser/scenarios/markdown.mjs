@@ -1,7 +1,7 @@
-/** What models write in markdown: tables, lists of what is done, code and links by reference. */
+/** Markdown of models: tables, task lists, code and reference links. */
 
 import assert from "node:assert/strict";
-import { ENDED, Person } from "../browser.mjs";
+import { BrowserUser, RUN_END } from "../browser.mjs";
 
 const TEXT = `
 | left | centre | right |
@@ -29,21 +29,21 @@ text = '''${TEXT}'''
 `,
 };
 
-export default async function markdown({ house, browser }) {
+export default async function markdown({ server, browser }) {
   for (const dark of [false, true]) {
-    const ann = await Person.sit(browser, house, { dark });
+    const ann = await BrowserUser.open(browser, server, { dark });
     const { page } = ann;
-    await ann.say("in markdown", ENDED);
+    await ann.sendMessage("in markdown", RUN_END);
     const answer = page.locator(".answer");
-    const aligned = await answer.locator("td").evaluateAll((cells) => cells.map((cell) => getComputedStyle(cell).textAlign));
-    assert.deepEqual(aligned, ["left", "center", "right"]);
+    const alignments = await answer.locator("td").evaluateAll((cells) => cells.map((cell) => getComputedStyle(cell).textAlign));
+    assert.deepEqual(alignments, ["left", "center", "right"]);
     assert.deepEqual(await answer.getByRole("img").evaluateAll((marks) => marks.map((mark) => mark.ariaLabel)), ["to do", "done"]);
-    await answer.locator(".code").getByRole("button", { name: "Copy the code" }).waitFor();
+    await answer.locator(".code").getByRole("button", { name: "Copy code" }).waitFor();
     for (const name of ["this", "it too"]) {
       assert.equal(await answer.getByRole("link", { name }).getAttribute("href"), "https://example.org/page");
     }
-    assert.ok(!(await answer.innerText()).includes("[the page]"), "what defines an address is not shown");
-    await ann.look(`markdown-${dark ? "dark" : "light"}`);
-    await ann.leave();
+    assert.ok(!(await answer.innerText()).includes("[the page]"), "link definitions are not shown");
+    await ann.checkPage(`markdown-${dark ? "dark" : "light"}`);
+    await ann.close();
   }
 }

@@ -1,46 +1,46 @@
-/** Two browsers on one session, and a third on the inbox: what one answers is answered everywhere. */
+/** Two browsers on one session and a third on the inbox: an answer in one closes the approval in all. */
 
 import assert from "node:assert/strict";
-import { ASKED, ENDED, Person } from "../browser.mjs";
+import { APPROVAL, BrowserUser, RUN_END } from "../browser.mjs";
 
-export default async function twoBrowsers({ house, browser }) {
-  const ann = await Person.sit(browser, house);
-  const bob = await Person.sit(browser, house);
-  const eve = await Person.sit(browser, house);
-  await eve.room("approvals");
-  await eve.sees("Nobody waits for you");
+export default async function twoBrowsers({ server, browser }) {
+  const ann = await BrowserUser.open(browser, server);
+  const bob = await BrowserUser.open(browser, server);
+  const eve = await BrowserUser.open(browser, server);
+  await eve.openPage("approvals");
+  await eve.waitForText("No pending approvals");
 
-  await ann.say("Buy 1000 Tritanium at market price", ASKED);
-  await bob.room(`chat/${ann.session()}`);
-  await bob.page.locator(ASKED).waitFor();
-  await eve.page.locator(ASKED).waitFor();
-  // Whoever does not see the page hears of it.
-  const heard = (person, text) => person.page.locator(".announcer").getByText(text).first().waitFor({ state: "attached" });
-  await heard(eve, "Approval needed: market_order_create");
-  await heard(ann, "Approval needed: market_order_create");
+  await ann.sendMessage("Buy 1000 Tritanium at market price", APPROVAL);
+  await bob.openPage(`chat/${ann.sessionId()}`);
+  await bob.page.locator(APPROVAL).waitFor();
+  await eve.page.locator(APPROVAL).waitFor();
+  // The approval is announced to screen readers.
+  const waitForAnnouncement = (user, text) => user.page.locator(".announcer").getByText(text).first().waitFor({ state: "attached" });
+  await waitForAnnouncement(eve, "Approval needed: market_order_create");
+  await waitForAnnouncement(ann, "Approval needed: market_order_create");
   await eve.page.getByRole("link", { name: /Approvals 1 waiting/ }).waitFor();
 
   await bob.button("Approve").click();
-  for (const person of [ann, bob]) {
-    await person.page.locator(ENDED).waitFor();
-    await person.page.locator(".answered.good").waitFor();
-    assert.equal(await person.page.locator(ASKED).count(), 0);
-    await heard(person, "Answer complete");
+  for (const user of [ann, bob]) {
+    await user.page.locator(RUN_END).waitFor();
+    await user.page.locator(".closed-approval.good").waitFor();
+    assert.equal(await user.page.locator(APPROVAL).count(), 0);
+    await waitForAnnouncement(user, "Answer complete");
   }
-  await eve.sees("Nobody waits for you");
+  await eve.waitForText("No pending approvals");
 
-  // Answered from the inbox, it is answered in the conversation.
-  await ann.say("Buy 500 Pyerite at market price", ASKED);
-  await eve.page.locator(ASKED).waitFor();
+  // An answer in the inbox closes the approval in the session.
+  await ann.sendMessage("Buy 500 Pyerite at market price", APPROVAL);
+  await eve.page.locator(APPROVAL).waitFor();
   await eve.button("Reject").click();
-  await ann.page.locator(".answered.bad").waitFor();
+  await ann.page.locator(".closed-approval.bad").waitFor();
 
-  // Both see the same text, letter by letter the same in the end.
-  await ann.say("Tell me a long story", ".markdown.streaming");
-  await bob.room(`chat/${ann.session()}`);
-  for (const person of [ann, bob]) await person.page.locator(ENDED).waitFor();
-  const said = (person) => person.page.locator(".answer").last().innerText();
-  assert.equal(await said(bob), await said(ann));
+  // Both browsers end with the same text.
+  await ann.sendMessage("Tell me a long story", ".markdown.streaming");
+  await bob.openPage(`chat/${ann.sessionId()}`);
+  for (const user of [ann, bob]) await user.page.locator(RUN_END).waitFor();
+  const answerText = (user) => user.page.locator(".answer").last().innerText();
+  assert.equal(await answerText(bob), await answerText(ann));
 
-  await Promise.all([ann.leave(), bob.leave(), eve.leave()]);
+  await Promise.all([ann.close(), bob.close(), eve.close()]);
 }

@@ -1,5 +1,5 @@
-// The dialect `gateway` as schemas: what docs/protocol.md says, and nothing besides. They are
-// strict, so that a member nobody wrote down is found.
+// Schemas of the `gateway` dialect as documented in docs/protocol.md. The schemas are strict, so that
+// an undocumented member is an error.
 
 import { z } from "zod";
 
@@ -9,12 +9,12 @@ const cursor = z.string().regex(/^\d+(\.\d+)?$/);
 const deadline = z.iso.datetime().nullable();
 const risk = z.enum(["low", "medium", "high"]);
 const amount = z.number().int().nonnegative();
-/** Where the client is once it has the frame. */
-const placed = { cursor };
-/** Frames that are sent again after a connection was lost stand nowhere in the stream. */
-const maybePlaced = { cursor: cursor.optional() };
+/** The position of the client after the frame. */
+const withCursor = { cursor };
+/** A frame that is sent again after a reconnect has no position in the stream. */
+const withOptionalCursor = { cursor: cursor.optional() };
 
-// What a client says.
+// Messages of the client.
 
 export const ChatSend = z.strictObject({
   type: z.literal("chat.send"),
@@ -64,7 +64,7 @@ export const ClientMessage = z.discriminatedUnion("type", [
 ]);
 export type ClientMessage = z.infer<typeof ClientMessage>;
 
-// What the server says.
+// Messages of the server.
 
 export const ChatStreamStart = z.strictObject({
   type: z.literal("chat.stream.start"),
@@ -73,7 +73,7 @@ export const ChatStreamStart = z.strictObject({
   runId: uuid,
   model: z.string(),
   queued: z.literal(true).optional(),
-  ...placed,
+  ...withCursor,
 });
 
 export const ChatStreamDelta = z.strictObject({
@@ -82,7 +82,7 @@ export const ChatStreamDelta = z.strictObject({
   delta: z.string(),
   messageId: id,
   discarded: z.literal(true).optional(),
-  ...placed,
+  ...withCursor,
 });
 
 export const ChatStreamEnd = z.strictObject({
@@ -96,7 +96,7 @@ export const ChatStreamEnd = z.strictObject({
     cachedTokens: amount,
     costUSD: z.number().nonnegative().nullable(),
   }),
-  ...placed,
+  ...withCursor,
 });
 
 export const ToolCall = z.strictObject({
@@ -106,7 +106,7 @@ export const ToolCall = z.strictObject({
   toolName: z.string(),
   args: z.unknown(),
   sessionId: uuid.optional(),
-  ...placed,
+  ...withCursor,
 });
 
 const ToolSuccess = z.strictObject({
@@ -116,7 +116,7 @@ const ToolSuccess = z.strictObject({
   toolName: z.string(),
   result: z.unknown(),
   sessionId: uuid.optional(),
-  ...placed,
+  ...withCursor,
 });
 
 const ToolFailure = ToolSuccess.extend({
@@ -155,7 +155,7 @@ export const ToolApprovalRequest = z.strictObject({
   why: z.string(),
   cost: z.strictObject({ amount: z.number(), unit: z.string() }).optional(),
   deadline,
-  ...maybePlaced,
+  ...withOptionalCursor,
 });
 
 export const PreflightChecklist = z.strictObject({
@@ -179,7 +179,7 @@ export const PreflightChecklist = z.strictObject({
   warnings: z.array(z.string()),
   approvalId: uuid,
   deadline,
-  ...maybePlaced,
+  ...withOptionalCursor,
 });
 
 const ElicitationForm = z.strictObject({
@@ -193,7 +193,7 @@ const ElicitationForm = z.strictObject({
   mode: z.literal("form"),
   requestedSchema: z.looseObject({ type: z.literal("object") }),
   deadline,
-  ...maybePlaced,
+  ...withOptionalCursor,
 });
 
 const ElicitationPage = ElicitationForm.omit({ requestedSchema: true }).extend({
@@ -203,16 +203,16 @@ const ElicitationPage = ElicitationForm.omit({ requestedSchema: true }).extend({
 
 export const ElicitationRequest = z.union([ElicitationForm, ElicitationPage]);
 
-/** The members beside `code` and `message` are those of the problem. */
+/** An error. Members other than `code` and `message` are those of the problem response. */
 export const ErrorMessage = z.looseObject({
   type: z.literal("error"),
   requestId: id.optional(),
   code: z.string().regex(/^[a-z_]+$/),
   message: z.string().min(1),
-  ...maybePlaced,
+  ...withOptionalCursor,
 });
 
-/** Only for who connects with `?details=true`: a frame of the dialect `agent`. */
+/** A frame of the `agent` dialect. Sent only on connections with `?details=true`. */
 export const AgentEvent = z.strictObject({
   type: z.literal("agent.event"),
   requestId: id,
@@ -224,7 +224,7 @@ export const AgentEvent = z.strictObject({
     run_id: uuid.nullable(),
     at: z.iso.datetime(),
   }),
-  ...placed,
+  ...withCursor,
 });
 
 export const ServerMessage = z.union([
@@ -241,7 +241,7 @@ export const ServerMessage = z.union([
 ]);
 export type ServerMessage = z.infer<typeof ServerMessage>;
 
-const byType = {
+const schemaByType = {
   "chat.stream.start": ChatStreamStart,
   "chat.stream.delta": ChatStreamDelta,
   "chat.stream.end": ChatStreamEnd,
@@ -254,12 +254,13 @@ const byType = {
   "agent.event": AgentEvent,
 } as const;
 
-export const serverTypes = Object.keys(byType) as (keyof typeof byType)[];
+/** The types of all server messages. */
+export const serverTypes = Object.keys(schemaByType) as (keyof typeof schemaByType)[];
 
-/** Reads what the server says; what is not in the schemas is an error that shows it. */
-export function parse(value: unknown): ServerMessage {
-  const type = z.looseObject({ type: z.enum(serverTypes as [keyof typeof byType]) }).parse(value).type;
-  const parsed = byType[type].safeParse(value);
+/** Parses a server message. Throws an error with the message if it does not match the schemas. */
+export function parseServerMessage(value: unknown): ServerMessage {
+  const type = z.looseObject({ type: z.enum(serverTypes as [keyof typeof schemaByType]) }).parse(value).type;
+  const parsed = schemaByType[type].safeParse(value);
   if (parsed.success) return parsed.data;
   throw new Error(`${z.prettifyError(parsed.error)}\nin ${JSON.stringify(value)}`);
 }

@@ -1,35 +1,36 @@
-// A client's end of the gateway: everything it says and hears is held against the schemas.
+// A client of the gateway. It validates every message that it sends or receives against the schemas.
 
 import WebSocket from "ws";
-import { ClientMessage, parse, type ServerMessage } from "./schema.js";
+import { ClientMessage, parseServerMessage, type ServerMessage } from "./schema.js";
 
-type Of<T extends ServerMessage["type"]> = Extract<ServerMessage, { type: T }>;
+type MessageOf<T extends ServerMessage["type"]> = Extract<ServerMessage, { type: T }>;
 
-/** Nothing here takes so long unless it is broken. */
-const PATIENCE_MS = 60_000;
+/** The time limit for the next frame. */
+const FRAME_TIMEOUT_MS = 60_000;
 
-/** The types of all frames that were heard, on any connection. */
-export const heardTypes = new Set<string>();
+/** The types of all frames received on any connection. */
+export const receivedTypes = new Set<string>();
 
+/** A connection to the gateway. */
 export class Gateway {
-  private readonly waiting: ServerMessage[] = [];
-  private wake: () => void = () => {};
-  private broken: Error | undefined;
+  private readonly received: ServerMessage[] = [];
+  private notify: () => void = () => {};
+  private failure: Error | undefined;
 
   private constructor(private readonly socket: WebSocket) {
     socket.on("message", (data) => {
       try {
-        const frame = parse(JSON.parse(data.toString()));
-        heardTypes.add(frame.type);
-        this.waiting.push(frame);
+        const frame = parseServerMessage(JSON.parse(data.toString()));
+        receivedTypes.add(frame.type);
+        this.received.push(frame);
       } catch (error) {
-        this.broken = error as Error;
+        this.failure = error as Error;
       }
-      this.wake();
+      this.notify();
     });
     socket.on("close", () => {
-      this.broken ??= new Error("the server closed the connection");
-      this.wake();
+      this.failure ??= new Error("the server closed the connection");
+      this.notify();
     });
   }
 
@@ -43,25 +44,27 @@ export class Gateway {
     return gateway;
   }
 
-  say(message: ClientMessage): void {
+  /** Sends a message that matches the schemas. */
+  send(message: ClientMessage): void {
     this.socket.send(JSON.stringify(ClientMessage.parse(message)));
   }
 
-  /** Says what is no message of the protocol. */
-  sayNonsense(text: string): void {
+  /** Sends a text without validation. */
+  sendRaw(text: string): void {
     this.socket.send(text);
   }
 
+  /** Returns the next frame. Fails after the time limit, or if the connection was closed. */
   async next(): Promise<ServerMessage> {
-    const until = Date.now() + PATIENCE_MS;
+    const deadline = Date.now() + FRAME_TIMEOUT_MS;
     for (;;) {
-      const frame = this.waiting.shift();
+      const frame = this.received.shift();
       if (frame) return frame;
-      if (this.broken) throw this.broken;
-      if (Date.now() > until) throw new Error("the server says nothing");
+      if (this.failure) throw this.failure;
+      if (Date.now() > deadline) throw new Error("no frame within the time limit");
       await new Promise<void>((resolve) => {
-        const timer = setTimeout(resolve, PATIENCE_MS);
-        this.wake = () => {
+        const timer = setTimeout(resolve, FRAME_TIMEOUT_MS);
+        this.notify = () => {
           clearTimeout(timer);
           resolve();
         };
@@ -69,15 +72,15 @@ export class Gateway {
     }
   }
 
-  /** Frames up to the first of that type, with it. */
-  async until<T extends ServerMessage["type"]>(
+  /** Returns the frames up to and including the first of a type. */
+  async receiveUntil<T extends ServerMessage["type"]>(
     type: T,
-  ): Promise<{ all: ServerMessage[]; last: Of<T> }> {
+  ): Promise<{ all: ServerMessage[]; last: MessageOf<T> }> {
     const all: ServerMessage[] = [];
     for (;;) {
       const frame = await this.next();
       all.push(frame);
-      if (frame.type === type) return { all, last: frame as Of<T> };
+      if (frame.type === type) return { all, last: frame as MessageOf<T> };
     }
   }
 
@@ -86,6 +89,7 @@ export class Gateway {
   }
 }
 
-export function only<T extends ServerMessage["type"]>(frames: ServerMessage[], type: T): Of<T>[] {
-  return frames.filter((frame): frame is Of<T> => frame.type === type);
+/** Returns the frames of one type. */
+export function framesOfType<T extends ServerMessage["type"]>(frames: ServerMessage[], type: T): MessageOf<T>[] {
+  return frames.filter((frame): frame is MessageOf<T> => frame.type === type);
 }

@@ -1,19 +1,21 @@
-/** Everything the dashboard asks of the server, typed. */
+/** The typed API client: one method per server operation that the dashboard uses. */
 
-import { get, send, getText } from "./http";
+import { getJson, getText, sendJson } from "./http";
 import { fromFlat } from "./frames";
 import type {
   AuditRow, Frame, Grant, Json, JsonObject, ContextManifest, Me, Policy, Approval, Session, Settings, Statistics, Tool,
   ToolServer, Verdict, Workflow,
 } from "./types";
 
-const at = encodeURIComponent;
+const encode = encodeURIComponent;
 
+/** The handling of a message that arrives during a run. */
 export type OnBusy = "queue" | "steer" | "interrupt" | "reject";
 
+/** A message to send to a session. */
 export interface NewMessage {
   session_id: string;
-  /** Left out where the workflow speaks for itself. */
+  /** Absent if the workflow needs no message. */
   message?: string;
   message_id: string;
   on_busy: OnBusy;
@@ -21,11 +23,13 @@ export interface NewMessage {
   workflow?: WorkflowRequest;
 }
 
+/** A workflow to run, with its inputs. */
 export interface WorkflowRequest {
   name: string;
   inputs: JsonObject;
 }
 
+/** The body of an answer to an approval of any kind. */
 export interface ApprovalAnswer {
   decision?: "approve" | "reject" | "retry" | "done" | "failed" | "raise" | "stop" | "answer";
   steps?: {
@@ -37,54 +41,55 @@ export interface ApprovalAnswer {
   value?: Json;
 }
 
+/** The operations of the API. Each method rejects with a `Problem` when the request fails. */
 export const client = {
-  me: () => get<Me>("/agent/me"),
-  /** Leaves a cookie. */
-  signIn: (token: string) => send<null>("POST", "/sign-in", { token }),
+  getMe: () => getJson<Me>("/agent/me"),
+  /** Sets the sign-in cookie. */
+  signIn: (token: string) => sendJson<null>("POST", "/sign-in", { token }),
 
-  sessions: (before?: string, limit = 50) =>
-    get<{ sessions: Session[]; next: string | null }>("/agent/session", { before, limit }),
-  session: (id: string) => get<Session>(`/agent/session/${at(id)}`),
-  createSession: (wish: { agent?: string; title?: string; autonomy_level?: number; preflight?: boolean }) =>
-    send<Session>("POST", "/agent/session", wish),
-  closeSession: (id: string) => send<Session>("DELETE", `/agent/session/${at(id)}`),
-  purgeSession: (id: string) => send<Json>("DELETE", `/agent/session/${at(id)}?purge=true`),
+  listSessions: (before?: string, limit = 50) =>
+    getJson<{ sessions: Session[]; next: string | null }>("/agent/session", { before, limit }),
+  getSession: (id: string) => getJson<Session>(`/agent/session/${encode(id)}`),
+  createSession: (request: { agent?: string; title?: string; autonomy_level?: number; preflight?: boolean }) =>
+    sendJson<Session>("POST", "/agent/session", request),
+  closeSession: (id: string) => sendJson<Session>("DELETE", `/agent/session/${encode(id)}`),
+  purgeSession: (id: string) => sendJson<Json>("DELETE", `/agent/session/${encode(id)}?purge=true`),
   changeSession: (id: string, change: Partial<Settings> & { title?: string | null }) =>
-    send<Session>("PATCH", `/agent/session/${at(id)}/settings`, change),
-  cancel: (id: string, run_id?: string) => send<Json>("POST", `/agent/session/${at(id)}/cancel`, { run_id }),
-  fork: (id: string, at_seq?: number, title?: string) =>
-    send<Session>("POST", `/agent/session/${at(id)}/fork`, { at_seq, title }),
-  grants: (id: string) => get<{ grants: Grant[] }>(`/agent/session/${at(id)}/grants`),
+    sendJson<Session>("PATCH", `/agent/session/${encode(id)}/settings`, change),
+  cancelRun: (id: string, run_id?: string) => sendJson<Json>("POST", `/agent/session/${encode(id)}/cancel`, { run_id }),
+  forkSession: (id: string, at_seq?: number, title?: string) =>
+    sendJson<Session>("POST", `/agent/session/${encode(id)}/fork`, { at_seq, title }),
+  listGrants: (id: string) => getJson<{ grants: Grant[] }>(`/agent/session/${encode(id)}/grants`),
   revokeGrant: (id: string, grant: string) =>
-    send<null>("DELETE", `/agent/session/${at(id)}/grants/${at(grant)}`),
+    sendJson<null>("DELETE", `/agent/session/${encode(id)}/grants/${encode(grant)}`),
 
-  events: async (id: string, after = 0, limit = 500): Promise<{ frames: Frame[]; next: number }> => {
-    const page = await get<{ events: JsonObject[]; next: number }>(
-      `/agent/session/${at(id)}/events`, { after, limit });
+  listEvents: async (id: string, after = 0, limit = 500): Promise<{ frames: Frame[]; next: number }> => {
+    const page = await getJson<{ events: JsonObject[]; next: number }>(
+      `/agent/session/${encode(id)}/events`, { after, limit });
     return { frames: page.events.map(fromFlat), next: page.next };
   },
 
-  approvals: (query: { state?: string; session_id?: string; before?: string; limit?: number }) =>
-    get<{ approvals: Approval[]; next: string | null }>("/agent/approvals", query),
-  decide: (id: string, answer: ApprovalAnswer) =>
-    send<{ closed: boolean; repeated: boolean; approval: Approval }>("POST", `/agent/approvals/${at(id)}`, answer),
+  listApprovals: (query: { state?: string; session_id?: string; before?: string; limit?: number }) =>
+    getJson<{ approvals: Approval[]; next: string | null }>("/agent/approvals", query),
+  answerApproval: (id: string, answer: ApprovalAnswer) =>
+    sendJson<{ closed: boolean; repeated: boolean; approval: Approval }>("POST", `/agent/approvals/${encode(id)}`, answer),
 
-  workflows: () => get<{ workflows: Workflow[] }>("/agent/workflows"),
-  tools: () => get<{ tools: Tool[]; servers: ToolServer[] }>("/agent/tools"),
-  policy: (agent?: string) => get<Policy>("/agent/policy", { agent }),
-  judge: (question: { tool: string; arguments: JsonObject; agent?: string; autonomy_level?: number }) =>
-    send<Verdict>("POST", "/agent/judge", question),
-  settings: (user_id?: string) => get<Settings & { user_id: string; autonomy_name: string }>("/agent/settings", { user_id }),
-  changeSettings: (change: Partial<Settings>) => send<Settings>("PATCH", "/agent/settings", change),
+  listWorkflows: () => getJson<{ workflows: Workflow[] }>("/agent/workflows"),
+  listTools: () => getJson<{ tools: Tool[]; servers: ToolServer[] }>("/agent/tools"),
+  getPolicy: (agent?: string) => getJson<Policy>("/agent/policy", { agent }),
+  evaluateCall: (call: { tool: string; arguments: JsonObject; agent?: string; autonomy_level?: number }) =>
+    sendJson<Verdict>("POST", "/agent/judge", call),
+  getSettings: (user_id?: string) => getJson<Settings & { user_id: string; autonomy_name: string }>("/agent/settings", { user_id }),
+  changeSettings: (change: Partial<Settings>) => sendJson<Settings>("PATCH", "/agent/settings", change),
 
-  actOn: (path: string, what: "stop" | "restart") => send<Json>("POST", `/admin/actors${path}/${what}`, {}),
-  /** The newest rows, or those before one. */
-  audit: (query: { session_id?: string; user?: string; action?: string; before?: number; limit?: number }) =>
-    get<{ rows: AuditRow[]; next: number | null }>("/admin/audit", { order: "newest", ...query }),
-  statistics: (query: { since?: string; sessions?: number }) => get<Statistics>("/agent/statistics", query),
-  context: (id: string, step?: number, run_id?: string) =>
-    get<ContextManifest>(`/agent/session/${at(id)}/context`, { step, run_id }),
-  feedback: (said: { session_id: string; message_id?: string; call_id?: string; rating?: number; verdict?: string; comment?: string }) =>
-    send<Json>("POST", "/agent/feedback", said),
-  metrics: (signal?: AbortSignal) => getText("/metrics", signal),
+  controlActor: (path: string, action: "stop" | "restart") => sendJson<Json>("POST", `/admin/actors${path}/${action}`, {}),
+  /** Lists the newest rows, or the newest rows before row number `before`. */
+  listAuditRows: (query: { session_id?: string; user?: string; action?: string; before?: number; limit?: number }) =>
+    getJson<{ rows: AuditRow[]; next: number | null }>("/admin/audit", { order: "newest", ...query }),
+  getStatistics: (query: { since?: string; sessions?: number }) => getJson<Statistics>("/agent/statistics", query),
+  getContext: (id: string, step?: number, run_id?: string) =>
+    getJson<ContextManifest>(`/agent/session/${encode(id)}/context`, { step, run_id }),
+  sendFeedback: (feedback: { session_id: string; message_id?: string; call_id?: string; rating?: number; verdict?: string; comment?: string }) =>
+    sendJson<Json>("POST", "/agent/feedback", feedback),
+  getMetrics: (signal?: AbortSignal) => getText("/metrics", signal),
 };

@@ -1,43 +1,48 @@
 /**
- * The one WebSocket of the page: the sessions that are open, and for administrators everybody's
- * events. It reconnects by itself and resumes each session at its cursor; nothing is heard twice.
+ * The WebSocket of the page. It carries the frames of the open sessions and, for administrators, the
+ * events of all sessions. It reconnects automatically and resumes each session at its cursor, so no
+ * event is delivered twice.
  */
 
 import { fromNested } from "./frames";
 import { Problem } from "./http";
 import type { Frame, JsonObject } from "./types";
 
+/** The state of the connection. */
 export type SocketState = "connecting" | "open" | "lost" | "offline" | "signed_out";
 
+/** Receives the frames of one session. */
 export interface SessionListener {
-  /** The place to resume from, `""` for the beginning. */
+  /** The cursor to resume from; `""` for the beginning of the session. */
   cursor(): string;
   onFrame(frame: Frame): void;
 }
 
-const DELAY_MS = { first: 300, max: 10_000 };
-/** Without a sign of life for so long, the connection counts as lost; the server pings each 15 s,
- * which a page can't see, so a request of our own is sent. */
+const RECONNECT_DELAY_MS = { first: 300, max: 10_000 };
+/** The idle time after which a probe request is sent. The server pings every 15 s, but a page cannot
+ * observe WebSocket pings. */
 const PROBE_MS = 20_000;
 
+/** A WebSocket connection that reconnects until it is stopped. */
 export class EventSocket {
   private socket: WebSocket | null = null;
   private readonly sessions = new Map<string, SessionListener>();
   private globalListener: ((frame: Frame) => void) | null = null;
-  private delay = DELAY_MS.first;
+  private delay = RECONNECT_DELAY_MS.first;
   private retryTimer = 0;
   private probeTimer = 0;
   private nextId = 1;
-  private readonly pendingRequests = new Map<number, { done: (resolveRequest: JsonObject) => void; failed: (problem: Problem) => void }>();
+  private readonly pendingRequests = new Map<number, { resolve: (reply: JsonObject) => void; reject: (problem: Problem) => void }>();
   private stopped = false;
-  /** When the next attempt is made, for people. */
+  /** The time of the next connection attempt, in milliseconds since the epoch. */
   retryAt: number | null = null;
 
   constructor(
-    private readonly changed: (state: SocketState, reconnected: boolean) => void,
-    private readonly isSignedIn: () => Promise<boolean>,
+    private readonly onStateChange: (state: SocketState, justOpened: boolean) => void,
+    private readonly checkSignedIn: () => Promise<boolean>,
   ) {}
 
+  /** Connects, and reconnects after each loss of the connection. */
   start(): void {
     this.stopped = false;
     this.connect();
@@ -45,15 +50,15 @@ export class EventSocket {
     document.addEventListener("visibilitychange", this.reconnectNow);
   }
 
-  /** Whoever is here is nobody that the server knows: nothing is heard or tried until it starts anew. */
+  /** Closes the connection because the user is signed out. It stays closed until `start` is called. */
   stop(): void {
     this.stopped = true;
     clearTimeout(this.retryTimer);
     this.detachSocket()?.close();
-    this.changed("signed_out", false);
+    this.onStateChange("signed_out", false);
   }
 
-  /** Follows a session from its listener's cursor on. */
+  /** Subscribes to a session from the listener's cursor. Returns a function that unsubscribes. */
   subscribe(session_id: string, listener: SessionListener): () => void {
     this.sessions.set(session_id, listener);
     this.send({ type: "subscribe", session_id, after: listener.cursor() || undefined });
@@ -64,48 +69,48 @@ export class EventSocket {
     };
   }
 
-  /** Hears the committed events of all sessions from now on. */
-  watch(hear: (frame: Frame) => void): void {
-    this.globalListener = hear;
+  /** Subscribes to the committed events of all sessions. Administrators only. */
+  watchAllSessions(onFrame: (frame: Frame) => void): void {
+    this.globalListener = onFrame;
     this.send({ type: "watch" });
   }
 
-  /** Carries something out; what the server says of it. What is asked while it connects waits for that. */
+  /** Sends a request and returns the server's acknowledgement. Waits while the socket is connecting. */
   async request(frame: Record<string, unknown>): Promise<JsonObject> {
     const { socket } = this;
     if (socket?.readyState === WebSocket.CONNECTING) {
-      await new Promise((done) => {
-        socket.addEventListener("open", done, { once: true });
-        socket.addEventListener("close", done, { once: true });
+      await new Promise((resolve) => {
+        socket.addEventListener("open", resolve, { once: true });
+        socket.addEventListener("close", resolve, { once: true });
       });
     }
-    return new Promise((done, failed) => {
+    return new Promise((resolve, reject) => {
       const id = this.send(frame);
-      if (id === null) failed(new Problem(0, "unreachable", "The server can’t be reached just now."));
-      else this.pendingRequests.set(id, { done, failed });
+      if (id === null) reject(new Problem(0, "unreachable", "The server is unreachable."));
+      else this.pendingRequests.set(id, { resolve, reject });
     });
   }
 
-  /** Tries now rather than later. */
+  /** Connects immediately instead of at `retryAt`. */
   readonly reconnectNow = (): void => {
     if (this.stopped || this.socket || document.visibilityState === "hidden") return;
     clearTimeout(this.retryTimer);
-    this.delay = DELAY_MS.first;
+    this.delay = RECONNECT_DELAY_MS.first;
     this.connect();
   };
 
   private connect(): void {
-    this.changed(navigator.onLine ? "connecting" : "offline", false);
+    this.onStateChange(navigator.onLine ? "connecting" : "offline", false);
     const socket = new WebSocket(`${location.origin.replace(/^http/, "ws")}/agent/stream`);
     this.socket = socket;
     this.retryAt = null;
     socket.onopen = () => {
-      this.delay = DELAY_MS.first;
+      this.delay = RECONNECT_DELAY_MS.first;
       if (this.globalListener) this.send({ type: "watch" });
       for (const [session_id, listener] of this.sessions) {
         this.send({ type: "subscribe", session_id, after: listener.cursor() || undefined });
       }
-      this.changed("open", true);
+      this.onStateChange("open", true);
       this.restartProbe();
     };
     socket.onmessage = (message) => this.handleMessage(String(message.data));
@@ -115,27 +120,27 @@ export class EventSocket {
   private handleClose(socket: WebSocket): void {
     if (this.socket !== socket) return;
     this.detachSocket();
-    // Spread out, so that a server that comes back is not met by everybody at once.
-    const wait = this.delay * (0.5 + Math.random() / 2);
-    this.delay = Math.min(this.delay * 2, DELAY_MS.max);
-    this.retryAt = Date.now() + wait;
-    this.changed(navigator.onLine ? "lost" : "offline", false);
-    this.retryTimer = window.setTimeout(() => this.connect(), wait);
-    void this.isSignedIn().then((yes) => {
-      if (yes) return;
+    // Random jitter spreads the reconnects of many pages to a restarted server.
+    const delay = this.delay * (0.5 + Math.random() / 2);
+    this.delay = Math.min(this.delay * 2, RECONNECT_DELAY_MS.max);
+    this.retryAt = Date.now() + delay;
+    this.onStateChange(navigator.onLine ? "lost" : "offline", false);
+    this.retryTimer = window.setTimeout(() => this.connect(), delay);
+    void this.checkSignedIn().then((signedIn) => {
+      if (signedIn) return;
       clearTimeout(this.retryTimer);
       this.stopped = true;
-      this.changed("signed_out", false);
+      this.onStateChange("signed_out", false);
     });
   }
 
-  /** From now on nothing is heard over the socket, nor answered. */
+  /** Detaches the current socket, so that its messages are ignored, and fails the pending requests. */
   private detachSocket(): WebSocket | null {
     const { socket } = this;
     this.socket = null;
     clearTimeout(this.probeTimer);
-    for (const { failed } of this.pendingRequests.values()) {
-      failed(new Problem(0, "unreachable", "The connection was lost before the server answered."));
+    for (const { reject } of this.pendingRequests.values()) {
+      reject(new Problem(0, "unreachable", "The connection was lost before the server responded."));
     }
     this.pendingRequests.clear();
     return socket;
@@ -145,11 +150,11 @@ export class EventSocket {
     this.restartProbe();
     const message = JSON.parse(text) as JsonObject;
     const type = String(message.type);
-    // The dialect's own `error` has an envelope and no status.
-    if (type === "ack" || (type === "error" && typeof message.status === "number")) return this.answer(type, message);
+    // An `error` frame of the dialect has an envelope and no status.
+    if (type === "ack" || (type === "error" && typeof message.status === "number")) return this.handleReply(type, message);
     const frame = fromNested(message);
     if (type === "server_draining" || type === "stream_broken") {
-      // Its streams end; everything is asked for anew, from where it was.
+      // The server ends the streams. Reconnecting resumes each session at its cursor.
       this.socket?.close();
       return;
     }
@@ -157,17 +162,17 @@ export class EventSocket {
     if (frame.type !== "text") this.globalListener?.(frame);
   }
 
-  private answer(type: string, message: JsonObject): void {
-    const asked = this.pendingRequests.get(Number(message.id));
+  private handleReply(type: string, message: JsonObject): void {
+    const pending = this.pendingRequests.get(Number(message.id));
     this.pendingRequests.delete(Number(message.id));
-    if (type === "ack") asked?.done(message);
-    else asked?.failed(new Problem(Number(message.status), String(message.code), String(message.detail), message));
+    if (type === "ack") pending?.resolve(message);
+    else pending?.reject(new Problem(Number(message.status), String(message.code), String(message.detail), message));
   }
 
   private restartProbe(): void {
     clearTimeout(this.probeTimer);
     this.probeTimer = window.setTimeout(() => {
-      // Anything is answered, nonsense too.
+      // The server replies to every message, including one of unknown type.
       this.send({ type: "alive?" });
       this.probeTimer = window.setTimeout(() => this.socket?.close(), PROBE_MS / 2);
     }, PROBE_MS);

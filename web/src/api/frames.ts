@@ -1,4 +1,4 @@
-/** Frames as they come over the two transports, brought into one form. Pure. */
+/** Converts frames of both transports (event pages and WebSocket) to one form. Pure. */
 
 import type { Frame, JsonObject } from "./types";
 
@@ -9,7 +9,7 @@ const ENVELOPE = new Set([
 const textOrNull = (value: unknown) => (typeof value === "string" ? value : null);
 const numberOrNull = (value: unknown) => (typeof value === "number" ? value : null);
 
-/** A frame of a page of events, with its envelope beside what it says. */
+/** Converts an event of an event page, whose envelope fields are next to its body fields. */
 export function fromFlat(event: JsonObject): Frame {
   const body: JsonObject = {};
   for (const [name, value] of Object.entries(event)) if (!ENVELOPE.has(name)) body[name] = value;
@@ -27,7 +27,7 @@ export function fromFlat(event: JsonObject): Frame {
   };
 }
 
-/** A frame of a WebSocket, with what it says in `payload`. */
+/** Converts a WebSocket frame, whose body is in `payload`. */
 export function fromNested(frame: JsonObject): Frame {
   const payload = (frame.payload ?? {}) as JsonObject;
   const { run_id, agent_type, agent_id: _, ...body } = payload;
@@ -44,7 +44,7 @@ export function fromNested(frame: JsonObject): Frame {
   };
 }
 
-/** The frame as the server's native dialect writes it, for people who want to see it. */
+/** Formats a frame as an event of the server's native dialect, for display. */
 export function toFlat(frame: Frame): JsonObject {
   const { type, seq, session_id, run_id, step, agent, at } = frame;
   return { type, seq, session_id, run_id, step, agent_type: agent, at, ...frame.body };

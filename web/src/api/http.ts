@@ -1,8 +1,8 @@
-/** Requests, and what can go wrong with them. The one place that calls `fetch`. */
+/** HTTP requests and their errors. The only module that calls `fetch`. */
 
 import type { Json } from "./types";
 
-/** What the server says went wrong, or that it can't be reached (`status` 0). */
+/** An error response of the server. `status` is 0 if the server is unreachable. */
 export class Problem extends Error {
   constructor(
     readonly status: number,
@@ -14,7 +14,7 @@ export class Problem extends Error {
     this.name = "Problem";
   }
 
-  /** The server does not know the resource: a version without it. */
+  /** True if this server version does not have the resource. */
   get isMissing(): boolean {
     return (this.status === 404 && this.code === "not_found") || this.status === 405;
   }
@@ -28,6 +28,7 @@ export class Problem extends Error {
   }
 }
 
+/** Converts any thrown value to a `Problem`. */
 export function toProblem(error: unknown): Problem {
   if (error instanceof Problem) return error;
   return new Problem(0, "internal", error instanceof Error ? error.message : String(error));
@@ -35,7 +36,7 @@ export function toProblem(error: unknown): Problem {
 
 let signedOutListener: (problem: Problem) => void = () => undefined;
 
-/** Tells of each answer that the server does not know who asks any more. */
+/** Sets the listener that is called for each response with status 401. */
 export function onSignedOut(listener: (problem: Problem) => void): void {
   signedOutListener = listener;
 }
@@ -43,53 +44,56 @@ export function onSignedOut(listener: (problem: Problem) => void): void {
 type Query = Record<string, string | number | boolean | null | undefined>;
 
 function buildUrl(path: string, query: Query): string {
-  const said = Object.entries(query)
+  const pairs = Object.entries(query)
     .filter(([, value]) => value !== undefined && value !== null && value !== "")
     .map(([name, value]) => `${encodeURIComponent(name)}=${encodeURIComponent(String(value))}`);
-  return said.length ? `${path}?${said.join("&")}` : path;
+  return pairs.length ? `${path}?${pairs.join("&")}` : path;
 }
 
-/** Milliseconds after which an answer is no longer waited for. */
+/** The time limit of a request, in milliseconds. */
 const REQUEST_TIMEOUT_MS = 30_000;
 
 async function request(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<Response> {
   const headers: Record<string, string> = { accept: "application/json" };
   if (body !== undefined) headers["content-type"] = "application/json";
-  const timeout = AbortSignal.timeout(REQUEST_TIMEOUT_MS);
-  let answer: Response;
+  const timeoutSignal = AbortSignal.timeout(REQUEST_TIMEOUT_MS);
+  let response: Response;
   try {
-    answer = await fetch(path, {
+    response = await fetch(path, {
       method,
       headers,
       body: body === undefined ? undefined : JSON.stringify(body),
-      signal: signal ? AbortSignal.any([signal, timeout]) : timeout,
+      signal: signal ? AbortSignal.any([signal, timeoutSignal]) : timeoutSignal,
       credentials: "same-origin",
     });
   } catch (error) {
     if (signal?.aborted) throw error;
-    throw new Problem(0, "unreachable", "The server can’t be reached.");
+    throw new Problem(0, "unreachable", "The server is unreachable.");
   }
-  if (answer.ok) return answer;
-  const said = (await answer.json().catch(() => null)) as Record<string, Json> | null;
+  if (response.ok) return response;
+  const problemBody = (await response.json().catch(() => null)) as Record<string, Json> | null;
   const problem = new Problem(
-    answer.status,
-    String(said?.code ?? "unknown"),
-    String(said?.detail ?? said?.title ?? `The server answered ${answer.status}.`),
-    said ?? {},
+    response.status,
+    String(problemBody?.code ?? "unknown"),
+    String(problemBody?.detail ?? problemBody?.title ?? `The server responded with status ${response.status}.`),
+    problemBody ?? {},
   );
   if (problem.isSignedOut) signedOutListener(problem);
   throw problem;
 }
 
-export async function get<T>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T> {
+/** Sends a GET request and returns the JSON body. */
+export async function getJson<T>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T> {
   return (await request("GET", buildUrl(path, query), undefined, signal)).json() as Promise<T>;
 }
 
+/** Sends a GET request and returns the body as text. */
 export async function getText(path: string, signal?: AbortSignal): Promise<string> {
   return (await request("GET", path, undefined, signal)).text();
 }
 
-export async function send<T>(method: "POST" | "PATCH" | "DELETE", path: string, body?: unknown): Promise<T> {
-  const answer = await request(method, path, body);
-  return (answer.status === 204 ? null : answer.json()) as Promise<T>;
+/** Sends a request with a JSON body. Returns the JSON body of the response, or null if it has none. */
+export async function sendJson<T>(method: "POST" | "PATCH" | "DELETE", path: string, body?: unknown): Promise<T> {
+  const response = await request(method, path, body);
+  return (response.status === 204 ? null : response.json()) as Promise<T>;
 }

@@ -1,38 +1,40 @@
 /**
- * A list that the server keeps up to date: all that is there, then what changes. Nothing is open while
- * the page can't be seen, because a browser has few connections for all of its pages.
+ * A list that the server keeps up to date over server-sent events: first every item, then the changes.
+ * The connection is closed while the page is hidden, because a browser allows few connections per host.
  */
 
+/** The items that were added or changed, and the ids of the items that were removed. */
 export interface ListChange<T> {
   changed: T[];
   gone: string[];
 }
 
+/** The callbacks of `followList`. */
 export interface ListListener<T> {
-  /** The server is about to tell everything anew. */
+  /** The stream was opened; the server sends every item again. */
   onReset(): void;
   onChange(change: ListChange<T>): void;
-  /** It is away; it is asked again. */
+  /** The stream was lost; it is reopened automatically. */
   onLost(): void;
 }
 
-/** After a refusal, which browsers do not ask again after, it is asked again so much later. */
+/** The delay before the stream is reopened after an error response. Browsers do not reconnect then. */
 const REOPEN_DELAY_MS = 5_000;
 
-/** Follows it until the answer is called. */
-export function followList<T>(path: string, hearing: ListListener<T>): () => void {
+/** Follows the list at `path`. Returns a function that stops following it. */
+export function followList<T>(path: string, listener: ListListener<T>): () => void {
   let source: EventSource | null = null;
   let timer = 0;
   const open = () => {
     if (source || document.visibilityState === "hidden") return;
     source = new EventSource(path);
-    source.onopen = () => hearing.onReset();
+    source.onopen = () => listener.onReset();
     source.onmessage = (message) => {
       const { changed = [], gone = [] } = JSON.parse(String(message.data)) as Partial<ListChange<T>>;
-      hearing.onChange({ changed, gone });
+      listener.onChange({ changed, gone });
     };
     source.onerror = () => {
-      hearing.onLost();
+      listener.onLost();
       if (source?.readyState !== EventSource.CLOSED) return;
       close();
       timer = window.setTimeout(open, REOPEN_DELAY_MS);
@@ -43,11 +45,11 @@ export function followList<T>(path: string, hearing: ListListener<T>): () => voi
     source?.close();
     source = null;
   };
-  const look = () => (document.visibilityState === "hidden" ? close() : open());
-  document.addEventListener("visibilitychange", look);
+  const handleVisibilityChange = () => (document.visibilityState === "hidden" ? close() : open());
+  document.addEventListener("visibilitychange", handleVisibilityChange);
   open();
   return () => {
-    document.removeEventListener("visibilitychange", look);
+    document.removeEventListener("visibilitychange", handleVisibilityChange);
     close();
   };
 }

@@ -1,11 +1,15 @@
-/** The shapes of docs/protocol.md that the dashboard reads. Unknown fields are ignored. */
+/** The types of docs/protocol.md that the dashboard reads. Unknown fields are ignored. */
 
+/** Any JSON value. */
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 export type JsonObject = { [key: string]: Json };
 
+/** The risk class of a tool. */
 export type Risk = "read_only" | "write_low_risk" | "write_high_risk" | "critical";
+/** The role of a principal. */
 export type Role = "user" | "approver" | "admin";
 
+/** An agent profile that the user may select. */
 export interface Agent {
   name: string;
   description: string;
@@ -13,6 +17,7 @@ export interface Agent {
   max_steps: number;
 }
 
+/** The signed-in user, as returned by `/agent/me`. */
 export interface Me {
   user_id: string;
   role: Role;
@@ -21,14 +26,16 @@ export interface Me {
   version: string;
 }
 
+/** The tokens and the cost of one or more model calls. */
 export interface Usage {
   input_tokens: number;
   output_tokens: number;
   cached_tokens: number;
-  /** Null where a price is unknown. */
+  /** Null if a price is unknown. */
   cost_usd: number | null;
 }
 
+/** The settings of a user or of a session. */
 export interface Settings {
   autonomy_level: number;
   require_confirmation: boolean;
@@ -40,6 +47,7 @@ export interface Settings {
 
 export type SessionStatus = "idle" | "running" | "waiting" | "closed";
 
+/** A row of the session list. */
 export interface Session {
   session_id: string;
   user_id: string;
@@ -55,27 +63,29 @@ export interface Session {
   head?: number;
 }
 
-/** One thing that was said to us: an event of a session, or a piece of text on its way. */
+/** A frame of a session's stream: an event, a text delta or a control frame. */
 export interface Frame {
   type: string;
   session_id: string;
   run_id: string | null;
   step: number | null;
-  /** The session's profile. */
+  /** The agent profile of the session. */
   agent: string;
   /** Null for control frames. */
   seq: number | null;
-  /** Where to resume; null for control frames. */
+  /** The position to resume from. Null for control frames. */
   cursor: string | null;
   at: string;
   body: JsonObject;
 }
 
+/** The estimated cost of a call. */
 export interface Cost {
   amount: number;
   unit: string;
 }
 
+/** A call that waits for approval in a plan. */
 export interface PlanStep {
   call_id: string;
   tool: string;
@@ -87,6 +97,7 @@ export interface PlanStep {
   cost?: Cost | null;
 }
 
+/** A step of a preflight plan. */
 export interface ChecklistStep {
   position: number;
   description: string;
@@ -100,7 +111,7 @@ export interface ChecklistStep {
 export type ApprovalKind = "plan" | "preflight" | "budget" | "unknown_outcome" | "elicitation";
 export type ApprovalState = "pending" | "decided" | "expired" | "cancelled";
 
-/** How one step was decided, or a question that has no steps. */
+/** A recorded answer: to one step of a plan, or to an approval without steps. */
 export interface RecordedAnswer {
   call_id?: string;
   approved?: boolean;
@@ -113,7 +124,7 @@ export interface RecordedAnswer {
   value?: Json;
 }
 
-/** A question to a person, of whatever kind. */
+/** An approval of any kind. Fields that belong to one kind are absent in the others. */
 export interface Approval {
   approval_id: string;
   kind: ApprovalKind;
@@ -125,26 +136,26 @@ export interface Approval {
   state: ApprovalState;
   session_id: string;
   run_id: string | null;
-  /** Where people follow it, if a child asks: the run that it works for in the end. */
+  /** For an approval of a child session: the root session and run that it works for. */
   root?: { session_id: string; run_id: string | null };
   user_id?: string;
   decisions: RecordedAnswer[];
   answer?: RecordedAnswer | null;
   escalated_to?: string;
   closed_at?: string | null;
-  /** Of a plan, or of a checklist. */
+  /** Kinds `plan` and `preflight`. */
   steps?: (PlanStep | ChecklistStep)[];
   estimatedCost?: { inputTokens?: number; outputTokens?: number; estimatedUSD?: number | null };
   requiredPermissions?: string[];
   warnings?: string[];
-  /** Of a budget. */
+  /** Kind `budget`. */
   budget?: { scope?: string; period?: string; measure?: Json; limit?: Json };
   spent?: Json;
   needed?: Json;
-  /** Of an unknown outcome. */
+  /** Kind `unknown_outcome`. */
   call?: { call_id?: string; tool?: string; arguments?: Json; [key: string]: Json | undefined };
   why?: Json;
-  /** Of an elicitation: a form, or a page to visit. */
+  /** Kind `elicitation`: a form, or a URL to open. */
   message?: string;
   mode?: string;
   schema?: JsonObject;
@@ -153,6 +164,7 @@ export interface Approval {
   server?: string;
 }
 
+/** A tool in the tool registry. */
 export interface Tool {
   name: string;
   server: string;
@@ -166,6 +178,7 @@ export interface Tool {
   unavailable_because: string | null;
 }
 
+/** A connected tool server. */
 export interface ToolServer {
   name: string;
   state: string;
@@ -174,6 +187,7 @@ export interface ToolServer {
   [key: string]: Json | undefined;
 }
 
+/** The result of the policy for a call. */
 export interface Verdict {
   verdict: "allow" | "ask" | "deny" | "invalid";
   why: string;
@@ -181,6 +195,7 @@ export interface Verdict {
   required_level?: number | null;
 }
 
+/** The policy of an agent for the current user. `matrix` has a row per level and a column per risk. */
 export interface Policy {
   agent: string;
   autonomy_level: number;
@@ -190,6 +205,7 @@ export interface Policy {
   tools: { name: string; levels: Verdict[] }[];
 }
 
+/** The snapshot of a live actor on the status board. */
 export interface Actor {
   path: string;
   kind: string;
@@ -204,10 +220,11 @@ export interface Actor {
   restarts: number;
   started_at: string;
   last_error: string | null;
-  /** The orders that it takes. */
+  /** The orders that the actor accepts. */
   takes?: ("stop" | "restart")[];
 }
 
+/** A row of the audit log. */
 export interface AuditRow {
   n: number;
   at: string;
@@ -229,6 +246,7 @@ export interface AuditRow {
   hash: string;
 }
 
+/** An approval that covers later calls of a tool in the session. */
 export interface Grant {
   grant_id: string;
   tool: string;
@@ -238,7 +256,7 @@ export interface Grant {
   at: string;
 }
 
-/** What a step was told, part by part. */
+/** The content of one step's model request, section by section. */
 export interface ContextManifest {
   model: string;
   window_tokens: number;
@@ -251,6 +269,7 @@ export interface ContextManifest {
   seq: number;
 }
 
+/** One section of a model request. */
 export interface ContextSection {
   name: string;
   tokens: number;
@@ -261,7 +280,7 @@ export interface ContextSection {
   cut?: number;
 }
 
-/** A task with inputs, of a file or of a tool server. */
+/** A workflow: a task with inputs, defined in a file or by a tool server. */
 export interface Workflow {
   name: string;
   source: "file" | "mcp";
@@ -272,13 +291,14 @@ export interface Workflow {
   preflight?: boolean;
 }
 
+/** An input of a workflow. Its other fields are JSON schema keywords. */
 export interface WorkflowInput {
   name: string;
   required: boolean;
   [rule: string]: Json | undefined;
 }
 
-/** Milliseconds; those of nothing are null. */
+/** A distribution of durations in milliseconds. Statistics of an empty distribution are null. */
 export interface DurationSummary {
   count: number;
   average: number | null;
@@ -287,8 +307,8 @@ export interface DurationSummary {
   longest: number;
 }
 
-/** Of an agent or a workflow. */
-export interface RunFigures {
+/** Statistics of the runs of an agent or of a workflow. */
+export interface RunStatistics {
   runs: number;
   completed: number;
   failed: number;
@@ -298,11 +318,12 @@ export interface RunFigures {
   step_retries: number;
   run_ms: DurationSummary;
   usage: Usage;
-  /** `stars` is how often each number of them was given, from one to five. */
+  /** `stars[i]` is the number of ratings with `i + 1` stars. */
   rating: { count: number; average: number | null; stars: number[] };
 }
 
-export interface ModelFigures {
+/** Statistics of the steps of a model. */
+export interface ModelStatistics {
   steps: number;
   completed: number;
   failed: number;
@@ -311,14 +332,15 @@ export interface ModelFigures {
   usage: Usage;
 }
 
-export interface ToolFigures {
+/** Statistics of the calls of a tool. */
+export interface ToolStatistics {
   calls: number;
   completed: number;
   failed: number;
   failure_rate: number | null;
   denied: number;
   denial_rate: number | null;
-  /** Rejected, not answered in time, or cancelled. */
+  /** Calls that were rejected, expired or cancelled. */
   refused: number;
   asked: number;
   approved: number;
@@ -330,7 +352,8 @@ export interface ToolFigures {
   verdicts: { good: number; unnecessary: number; wrong: number };
 }
 
-export interface ApprovalFigures {
+/** Statistics of the approvals of one kind. */
+export interface ApprovalStatistics {
   asked: number;
   decided: number;
   expired: number;
@@ -338,7 +361,7 @@ export interface ApprovalFigures {
   wait_ms: DurationSummary;
 }
 
-/** What happened within some time. */
+/** The counts of one time interval of the timeline. */
 export interface TimelineBucket {
   at: string;
   runs: { completed: number; failed: number; cancelled: number };
@@ -348,12 +371,13 @@ export interface TimelineBucket {
   step_ms: DurationSummary;
 }
 
+/** The response of `/agent/statistics`. */
 export interface Statistics {
-  agents: Record<string, RunFigures>;
-  workflows: Record<string, RunFigures>;
-  models: Record<string, ModelFigures>;
-  tools: Record<string, ToolFigures>;
-  approvals: Record<string, ApprovalFigures>;
+  agents: Record<string, RunStatistics>;
+  workflows: Record<string, RunStatistics>;
+  models: Record<string, ModelStatistics>;
+  tools: Record<string, ToolStatistics>;
+  approvals: Record<string, ApprovalStatistics>;
   timeline: { width_s: number; buckets: TimelineBucket[] };
   looked_at: { sessions: number; events: number; complete: boolean; since: string | null };
 }

@@ -1,25 +1,28 @@
-/** Answering a question: what is under way, and what came of it. */
+/** The submission of an answer to an approval. */
 
 import { useState } from "preact/hooks";
 import { client, type ApprovalAnswer } from "../api/client";
 import { type Problem, toProblem } from "../api/http";
 
+/** The state of a submission. */
 export interface AnswerState {
+  /** The name of the button whose answer is being sent. */
   busy: string | null;
   problem: Problem | null;
-  /** `what` names the button that was pressed. */
-  answer: (what: string, answer: ApprovalAnswer) => Promise<boolean>;
+  /** Sends an answer. `button` names the button that was pressed. Returns true if the server accepted it. */
+  submit: (button: string, answer: ApprovalAnswer) => Promise<boolean>;
 }
 
+/** Returns the state of the answer to an approval. Only one answer is sent at a time. */
 export function useAnswer(approval_id: string): AnswerState {
   const [busy, setBusy] = useState<string | null>(null);
   const [problem, setProblem] = useState<Problem | null>(null);
-  const answer = async (what: string, said: ApprovalAnswer) => {
+  const submit = async (button: string, answer: ApprovalAnswer) => {
     if (busy !== null) return false;
-    setBusy(what);
+    setBusy(button);
     setProblem(null);
     try {
-      await client.decide(approval_id, said);
+      await client.answerApproval(approval_id, answer);
       return true;
     } catch (error) {
       setProblem(toProblem(error));
@@ -28,16 +31,16 @@ export function useAnswer(approval_id: string): AnswerState {
       setBusy(null);
     }
   };
-  return { busy, problem, answer };
+  return { busy, problem, submit };
 }
 
-/** A problem with an answer, as people need to hear it. */
-export function problemText(problem: Problem): string {
+/** Returns the text of an error response to an answer. */
+export function answerErrorText(problem: Problem): string {
   switch (problem.code) {
-    case "already_decided": return "Somebody else answered this first.";
-    case "approval_expired": return "Time ran out before the answer arrived.";
-    case "approval_cancelled": return "The question was withdrawn: its run was cancelled.";
-    case "four_eyes": return "This step is critical and yours: somebody else has to approve it.";
+    case "already_decided": return "Already answered by another user.";
+    case "approval_expired": return "The approval expired before the answer arrived.";
+    case "approval_cancelled": return "The approval was cancelled with its run.";
+    case "four_eyes": return "You requested this critical step. Another user must approve it.";
     default: return problem.message;
   }
 }

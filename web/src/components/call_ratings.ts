@@ -1,9 +1,10 @@
-/** What people may say of a call, in words. Pure. */
+/** The labels of call ratings. */
 
 import type { CallRating } from "../state/session_view_types";
 
+/** The label, colour and description of each call rating. */
 export const CALL_RATINGS: Record<CallRating, { label: string; tone: "good" | "warn" | "bad"; title: string }> = {
-  good: { label: "Good", tone: "good", title: "The right call" },
-  unnecessary: { label: "Unnecessary", tone: "warn", title: "It did no harm and was not needed" },
-  wrong: { label: "Wrong", tone: "bad", title: "Another tool, or other arguments" },
+  good: { label: "Good", tone: "good", title: "Correct call" },
+  unnecessary: { label: "Unnecessary", tone: "warn", title: "Harmless, but not needed" },
+  wrong: { label: "Wrong", tone: "bad", title: "Wrong tool or wrong arguments" },
 };

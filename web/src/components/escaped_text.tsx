@@ -1,41 +1,42 @@
 /**
- * Text of models and tools as a person must see it before they decide by it: characters that hide,
- * reorder or control what stands beside them are written out. The command line writes out the same
- * ones in the same way (`src/cli/terminal.rs`).
+ * Escapes text of models and tools for display: characters that are invisible, reorder text or control
+ * a terminal are written as escapes, so that an approver sees what is approved. The command line
+ * escapes the same characters in the same way (`src/cli/terminal.rs`).
  */
 
-/** By it the sign before becomes a coloured picture, and nothing is hidden: `⚠️`. */
+/** The variation selector after a symbol. It selects the emoji form and hides nothing: `⚠️`. */
 const EMOJI_SELECTOR = "(?<=(?!\\u2800)[\\u2190-\\u2bff\\u{1f000}-\\u{1faff}])\\ufe0f";
-/** New lines and tabs are what they look like. Halves of characters stand for nothing. */
+/** Characters to escape. Line breaks and tabs are excluded; lone surrogates are included. */
 const UNSAFE_CHARS = new RegExp(
   `(?!\\n|\\t|\\r\\n|${EMOJI_SELECTOR})[\\p{Cc}\\p{Cf}\\p{Cs}\\p{Zl}\\p{Zp}\\p{Default_Ignorable_Code_Point}\\u2800]`, "gu");
 
-const escapeChar = (found: string) => (found === "\r" ? "\\r" : `\\u{${found.codePointAt(0)!.toString(16)}}`);
+const escapeChar = (character: string) => (character === "\r" ? "\\r" : `\\u{${character.codePointAt(0)!.toString(16)}}`);
 
-/** With all of it written out. */
+/** Replaces each unsafe character by an escape such as `\u{202e}`. */
 export function escapeUnsafe(text: string): string {
   return text.replace(UNSAFE_CHARS, escapeChar);
 }
 
+/** Returns true if the text has a character that `escapeUnsafe` replaces. */
 export function hasUnsafeChars(text: string): boolean {
   return escapeUnsafe(text) !== text;
 }
 
-/** The same in JSON, which is still the same JSON. */
+/** Formats a value as JSON with JSON escapes for unsafe characters. The JSON parses to the same value. */
 export function escapeUnsafeJson(value: unknown, indent?: number): string {
-  return JSON.stringify(value, null, indent).replace(UNSAFE_CHARS, (found) =>
-    found.split("").map((unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`).join(""));
+  return JSON.stringify(value, null, indent).replace(UNSAFE_CHARS, (character) =>
+    character.split("").map((unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`).join(""));
 }
 
-/** The same on a page, where what is written out stands out from text that only looks so. */
+/** Shows a text with escapes that are highlighted, to distinguish them from literal text. */
 export function EscapedText({ text }: { text: string }) {
   if (!hasUnsafeChars(text)) return <>{text}</>;
   const parts: preact.ComponentChild[] = [];
-  let from = 0;
+  let position = 0;
   for (const match of text.matchAll(UNSAFE_CHARS)) {
-    const [found] = match;
-    parts.push(text.slice(from, match.index), <span class="unseen" title="A character that can’t be seen, or that changes how others are seen">{escapeChar(found)}</span>);
-    from = match.index + found.length;
+    const [character] = match;
+    parts.push(text.slice(position, match.index), <span class="escaped-char" title="Invisible character, or one that changes how the text is displayed">{escapeChar(character)}</span>);
+    position = match.index + character.length;
   }
-  return <>{parts}{text.slice(from)}</>;
+  return <>{parts}{text.slice(position)}</>;
 }

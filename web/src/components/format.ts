@@ -1,32 +1,35 @@
-/** How things are said: times, numbers, names. Pure. */
+/** Formats times, numbers, money, names and JSON values for display. Pure. */
 
 import type { Json, Risk, Usage } from "../api/types";
 import { escapeUnsafe, escapeUnsafeJson } from "./escaped_text";
 
-export function formatRelative(at: number, now: number): string {
-  const seconds = Math.round((now - at) / 1000);
-  const past = seconds >= 0;
+/** Formats a time relative to now: `5 min ago`, `in 2 h`. */
+export function formatRelative(time: number, now: number): string {
+  const seconds = Math.round((now - time) / 1000);
+  const isPast = seconds >= 0;
   const n = Math.abs(seconds);
   if (n < 5) return "now";
-  const [value, unit] = n < 60 ? [n, "s"] : n < 3600 ? [Math.floor(n / 60), "min"]
+  const [amount, unit] = n < 60 ? [n, "s"] : n < 3600 ? [Math.floor(n / 60), "min"]
     : n < 86_400 ? [Math.floor(n / 3600), "h"] : [Math.floor(n / 86_400), "d"];
-  return past ? `${value} ${unit} ago` : `in ${value} ${unit}`;
+  return isPast ? `${amount} ${unit} ago` : `in ${amount} ${unit}`;
 }
 
-export function formatDateTime(at: number): string {
-  const date = new Date(at);
+/** Formats a time as a local date and time. */
+export function formatDateTime(time: number): string {
+  const date = new Date(time);
   const day = date.toLocaleDateString(undefined, { year: "numeric", month: "short", day: "numeric" });
-  return `${day}, ${formatTimeOfDay(at)}`;
+  return `${day}, ${formatTimeOfDay(time)}`;
 }
 
-/** Time of the day, with milliseconds. */
-export function formatTimeOfDay(at: number): string {
-  const date = new Date(at);
-  const two = (n: number) => String(n).padStart(2, "0");
+/** Formats a time as local time of day with milliseconds. */
+export function formatTimeOfDay(time: number): string {
+  const date = new Date(time);
+  const padTwo = (n: number) => String(n).padStart(2, "0");
   const ms = String(date.getMilliseconds()).padStart(3, "0");
-  return `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}.${ms}`;
+  return `${padTwo(date.getHours())}:${padTwo(date.getMinutes())}:${padTwo(date.getSeconds())}.${ms}`;
 }
 
+/** Formats a duration: `120 ms`, `1.5 s`, `2 min 3 s`. */
 export function formatDuration(ms: number): string {
   if (ms < 1000) return `${Math.max(0, Math.round(ms))} ms`;
   if (ms < 10_000) return `${(ms / 1000).toFixed(1)} s`;
@@ -36,51 +39,59 @@ export function formatDuration(ms: number): string {
   return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
-/** What is left, as a clock: 9:41. */
+/** Formats a remaining time as a clock: `9:41`. */
 export function formatCountdown(ms: number): string {
   const seconds = Math.max(0, Math.ceil(ms / 1000));
   if (seconds >= 3600) return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`;
   return `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")}`;
 }
 
-export function pluralize(n: number, one: string, many = `${one}s`): string {
-  return `${formatNumber(n)} ${n === 1 ? one : many}`;
+/** Formats a count with its noun: `1 step`, `2 steps`. */
+export function pluralize(count: number, singular: string, plural = `${singular}s`): string {
+  return `${formatNumber(count)} ${count === 1 ? singular : plural}`;
 }
 
+/** Formats a number with thousands separators and at most two decimals. */
 export function formatNumber(n: number): string {
   return n.toLocaleString("en", { maximumFractionDigits: 2 });
 }
 
+/** Formats a number; from 10,000 on in compact form, such as `12.3K`. */
 export function formatCompact(n: number): string {
   return n < 10_000 ? formatNumber(n) : n.toLocaleString("en", { notation: "compact", maximumFractionDigits: 1 });
 }
 
+/** Formats an amount of US dollars. Null is an unknown cost. */
 export function formatMoney(usd: number | null): string {
   if (usd === null) return "cost unknown";
   if (usd === 0) return "$0";
   return usd < 0.01 ? `$${usd.toPrecision(2)}` : `$${usd.toFixed(2)}`;
 }
 
+/** Formats the tokens of a usage. */
 export function formatTokens(usage: Usage): string {
   return `${formatCompact(usage.input_tokens)} in · ${formatCompact(usage.output_tokens)} out`;
 }
 
+/** The label of each risk class. */
 export const RISK_LABELS: Record<Risk, string> = {
   read_only: "read only", write_low_risk: "low risk", write_high_risk: "high risk", critical: "critical",
 };
 
+/** The names of the autonomy levels, by level. */
 export const LEVEL_LABELS = ["Read only", "Recommendations", "Assisted", "Supervised"];
 
-/** The end of an id, which is what tells ids apart. */
+/** Returns the last six characters of an id. The beginning of ids created at the same time is equal. */
 export const shortId = (id: string) => id.slice(-6);
 
+/** Returns the title of a session, or its short id if it has no title. */
 export function sessionTitle(session: { title: string | null; session_id: string }): string {
   return session.title || `Session ${shortId(session.session_id)}`;
 }
 
 const graphemes = new Intl.Segmenter();
 
-/** So much of a text, never a part of what people see as one character. */
+/** Shortens a text to at most `max` UTF-16 units, without splitting a grapheme cluster. */
 export function truncate(text: string, max: number): string {
   if (text.length <= max) return text;
   let end = 0;
@@ -91,16 +102,16 @@ export function truncate(text: string, max: number): string {
   return `${text.slice(0, end)}…`;
 }
 
-/** A value in one line. */
+/** Formats a value on one line. */
 export function formatInline(value: Json | undefined, max = 120): string {
   const text = typeof value === "string" ? value : value === undefined ? "" : escapeUnsafeJson(value);
   return truncate(escapeUnsafe(text).replace(/\s+/g, " "), max);
 }
 
-/** Arguments in one line, as people would write them: `region_id 10000002 · type_id 34`. */
+/** Formats arguments on one line: `region_id 10000002 · type_id 34`. */
 export function formatArguments(value: Json | undefined, max = 120): string {
   if (value === null || typeof value !== "object" || Array.isArray(value)) return formatInline(value, max);
-  const parts = Object.entries(value).map(([name, one]) =>
-    `${formatInline(name, 40)} ${formatInline(one, 40)}`);
+  const parts = Object.entries(value).map(([name, argument]) =>
+    `${formatInline(name, 40)} ${formatInline(argument, 40)}`);
   return formatInline(parts.join(" · "), max);
 }

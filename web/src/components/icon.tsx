@@ -1,4 +1,4 @@
-/** The icons, drawn in a 24 × 24 box. */
+/** The icons, as SVG paths in a 24 × 24 view box. */
 
 const PATHS = {
   chat: "M21 12a8 8 0 0 1-8 8H4l2-3.2A8 8 0 1 1 21 12Z",
@@ -42,8 +42,10 @@ const PATHS = {
   branch: "M6 4v16M6 12h8a4 4 0 0 0 4-4V4",
 } as const;
 
+/** The name of an icon. */
 export type IconName = keyof typeof PATHS;
 
+/** An icon. It is hidden from screen readers. */
 export function Icon({ name, size = 18 }: { name: IconName; size?: number }) {
   const filled = name === "stop" || name === "play";
   return (

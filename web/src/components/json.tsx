@@ -1,4 +1,4 @@
-/** Values as people read them: coloured, folded where they are long, copied with one click. */
+/** A viewer of JSON values: coloured, collapsible and with a copy button. */
 
 import { useState } from "preact/hooks";
 import type { Json as Value } from "../api/types";
@@ -6,11 +6,12 @@ import { IconButton } from "./ui";
 import { EscapedText } from "./escaped_text";
 import { truncate } from "./format";
 
-/** Members of an object or list that are shown before somebody asks for more. */
+/** The number of members of an object or array that are shown initially. */
 const SHOWN = 50;
-/** Characters of a text that are shown before somebody asks for more. */
+/** The number of characters of a text that are shown initially. */
 const TEXT_SHOWN = 2_000;
 
+/** Shows a JSON value. `open` is the number of levels that are expanded initially. */
 export function JsonView({ value, label, open = 2 }: { value: Value | undefined; label: string; open?: number }) {
   const [copied, setCopied] = useState(false);
   const copy = () => {
@@ -27,12 +28,12 @@ export function JsonView({ value, label, open = 2 }: { value: Value | undefined;
 }
 
 function LongText({ text }: { text: string }) {
-  const [all, setAll] = useState(false);
-  if (all || text.length <= TEXT_SHOWN) return <pre><EscapedText text={text} /></pre>;
+  const [isExpanded, setExpanded] = useState(false);
+  if (isExpanded || text.length <= TEXT_SHOWN) return <pre><EscapedText text={text} /></pre>;
   return (
     <>
       <pre><EscapedText text={truncate(text, TEXT_SHOWN)} /></pre>
-      <button type="button" class="text-button" onClick={() => setAll(true)}>
+      <button type="button" class="text-button" onClick={() => setExpanded(true)}>
         Show all {text.length.toLocaleString("en")} characters
       </button>
     </>
@@ -45,7 +46,7 @@ function JsonNode({ value, name, open }: { value: Value; name?: string; open: nu
     return <div class="json-line">{key}<JsonScalar value={value} /></div>;
   }
   const isList = Array.isArray(value);
-  const entries = isList ? value.map((one, at): [string, Value] => [String(at), one]) : Object.entries(value);
+  const entries = isList ? value.map((item, index): [string, Value] => [String(index), item]) : Object.entries(value);
   const brackets = isList ? "[]" : "{}";
   if (!entries.length) return <div class="json-line">{key}<span class="json-mark">{brackets}</span></div>;
   return <JsonBranch name={key} entries={entries} isList={isList} open={open} />;
@@ -56,16 +57,16 @@ function JsonBranch({ name, entries, isList, open }: {
 }) {
   const [isOpen, setOpen] = useState(open > 0);
   const [shown, setShown] = useState(SHOWN);
-  const said = isList ? `${entries.length} items` : entries.map(([key]) => key).join(", ");
+  const summary = isList ? `${entries.length} items` : entries.map(([key]) => key).join(", ");
   return (
     <details open={isOpen} onToggle={(event) => setOpen(event.currentTarget.open)}>
-      <summary>{name}<span class="json-mark">{isList ? "[" : "{"}</span>{!isOpen && <span class="json-gist"><EscapedText text={truncate(said, 80)} />{isList ? " ]" : " }"}</span>}</summary>
+      <summary>{name}<span class="json-mark">{isList ? "[" : "{"}</span>{!isOpen && <span class="json-summary"><EscapedText text={truncate(summary, 80)} />{isList ? " ]" : " }"}</span>}</summary>
       {isOpen && (
-        <div class="json-inside">
-          {entries.slice(0, shown).map(([key, one]) => <JsonNode key={key} value={one} name={isList ? undefined : key} open={open - 1} />)}
+        <div class="json-children">
+          {entries.slice(0, shown).map(([key, item]) => <JsonNode key={key} value={item} name={isList ? undefined : key} open={open - 1} />)}
           {entries.length > shown && (
             <button type="button" class="text-button" onClick={() => setShown(shown + 10 * SHOWN)}>
-              {entries.length - shown} more
+              Show {entries.length - shown} more
             </button>
           )}
         </div>

@@ -1,7 +1,7 @@
 /**
- * What a model says, as markdown. While it grows, only its last block is made anew, so that nothing
- * flickers. Nothing of it becomes a page's own markup but through the sanitiser; HTML in it is shown
- * as the text it is.
+ * Renders the Markdown of a model's answer. While the text grows, only its last block is rendered
+ * again, so that the page does not flicker. All markup passes the sanitiser; HTML in the text is shown
+ * as text.
  */
 
 import DOMPurify from "dompurify";
@@ -16,24 +16,24 @@ const TAGS = [
 ];
 const SAFE_LINK = /^(https?:|mailto:)/i;
 
-const escaped = (text: string) =>
+const escapeHtml = (text: string) =>
   text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;").replace(/"/g, "&quot;");
 
 const marked = new Marked({
   gfm: true,
   renderer: {
-    html: ({ text }) => escaped(text),
-    // A picture would be fetched from somewhere, and tell that it was.
-    image: ({ text, href }) => escaped(text || href),
-    // A mark to read; there is nothing to tick.
+    html: ({ text }) => escapeHtml(text),
+    // An image would be fetched from another server, which would disclose that the answer was read.
+    image: ({ text, href }) => escapeHtml(text || href),
+    // A read-only mark instead of an input.
     checkbox: ({ checked }) => `<span role="img" aria-label="${checked ? "done" : "to do"}"></span> `,
-    // A heading without text is none.
+    // An empty header cell is not a header (accessibility rule).
     tablecell: (cell) => (cell.header && !cell.text.trim() ? "<td></td>" : false),
   },
 });
 
 DOMPurify.addHook("afterSanitizeAttributes", (node) => {
-  // A wide table scrolls, and so must be reachable.
+  // A wide table scrolls, so it must be focusable by keyboard.
   if (node.nodeName === "TABLE") node.setAttribute("tabindex", "0");
   if (node.nodeName !== "A") return;
   if (SAFE_LINK.test(node.getAttribute("href") ?? "")) {
@@ -44,7 +44,7 @@ DOMPurify.addHook("afterSanitizeAttributes", (node) => {
 
 function renderSanitized(token: Token): string {
   const html = marked.parser([token]);
-  // A TrustedHTML where the browser has such; Preact hands it on as it is.
+  // A TrustedHTML in browsers that support it. Preact passes it on unchanged.
   return DOMPurify.sanitize(html, {
     ALLOWED_TAGS: TAGS,
     ALLOWED_ATTR: ["href", "title", "start", "align", "role", "aria-label"],
@@ -53,13 +53,13 @@ function renderSanitized(token: Token): string {
   }) as unknown as string;
 }
 
-/** `links` are the addresses that the whole text defines, which any block may refer to. */
-const MarkdownBlock = memo(function Block({ token, links }: { token: Token; links: string }) {
+/** Renders one block. `links` are the link definitions of the whole text, which any block may use. */
+const MarkdownBlock = memo(function MarkdownBlock({ token, links }: { token: Token; links: string }) {
   const html = useMemo(() => renderSanitized(token), [token.raw, links]);
   return <div class="markdown-block" dir="auto" dangerouslySetInnerHTML={{ __html: html }} />;
 });
 
-const CodeBlock = memo(function Code({ text, lang }: { text: string; lang: string }) {
+const CodeBlock = memo(function CodeBlock({ text, lang }: { text: string; lang: string }) {
   const [copied, setCopied] = useState(false);
   const copy = () => {
     void navigator.clipboard?.writeText(text);
@@ -69,12 +69,13 @@ const CodeBlock = memo(function Code({ text, lang }: { text: string; lang: strin
   return (
     <div class="code">
       <div class="code-head"><span>{lang || "text"}</span>
-        <IconButton icon={copied ? "check" : "copy"} label={copied ? "Copied" : "Copy the code"} onClick={copy} /></div>
+        <IconButton icon={copied ? "check" : "copy"} label={copied ? "Copied" : "Copy code"} onClick={copy} /></div>
       <pre tabIndex={0} dir="ltr"><code>{text}</code></pre>
     </div>
   );
 });
 
+/** Renders a Markdown text. `streaming` shows a cursor at its end. */
 export const Markdown = memo(function Markdown({ text, streaming = false }: { text: string; streaming?: boolean }) {
   const { blocks, links } = useMemo(() => {
     const tokens = marked.lexer(text);
@@ -82,9 +83,9 @@ export const Markdown = memo(function Markdown({ text, streaming = false }: { te
   }, [text]);
   return (
     <div class={`markdown${streaming ? " streaming" : ""}`}>
-      {blocks.map((token, at) => token.type === "code"
-        ? <CodeBlock key={at} text={String(token.text)} lang={String(token.lang ?? "")} />
-        : <MarkdownBlock key={at} token={token} links={links} />)}
+      {blocks.map((token, index) => token.type === "code"
+        ? <CodeBlock key={index} text={String(token.text)} lang={String(token.lang ?? "")} />
+        : <MarkdownBlock key={index} token={token} links={links} />)}
     </div>
   );
 });

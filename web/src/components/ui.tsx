@@ -1,4 +1,4 @@
-/** The small parts that every room is made of. */
+/** Basic components that every page uses. */
 
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
@@ -9,7 +9,7 @@ import { RISK_LABELS } from "./format";
 
 type Tone = "plain" | "primary" | "danger" | "quiet";
 
-/** While it is busy it does nothing and keeps the focus, which a disabled one would lose. */
+/** A button. A busy button ignores clicks; it is not `disabled`, because that would lose the focus. */
 export function Button({ tone = "plain", icon, children, busy = false, onClick, ...rest }: {
   tone?: Tone; icon?: IconName; busy?: boolean;
 } & Omit<JSX.IntrinsicElements["button"], "icon">) {
@@ -22,6 +22,7 @@ export function Button({ tone = "plain", icon, children, busy = false, onClick, 
   );
 }
 
+/** A button with an icon. `label` is its accessible name and tooltip. */
 export function IconButton({ icon, label, ...rest }: { icon: IconName; label: string } & Omit<JSX.IntrinsicElements["button"], "icon" | "label">) {
   return (
     <button type="button" class="icon-button" aria-label={label} title={label} {...rest}>
@@ -30,6 +31,7 @@ export function IconButton({ icon, label, ...rest }: { icon: IconName; label: st
   );
 }
 
+/** A small label with a colour. */
 export function Badge({ tone = "plain", children, title }: {
   tone?: "plain" | "good" | "warn" | "bad" | "info" | "tool"; children: ComponentChildren; title?: string;
 }) {
@@ -38,10 +40,12 @@ export function Badge({ tone = "plain", children, title }: {
 
 const RISK_TONE = { read_only: "plain", write_low_risk: "info", write_high_risk: "warn", critical: "bad" } as const;
 
+/** A badge with the risk class of a tool. */
 export function RiskBadge({ risk }: { risk: Risk }) {
   return <Badge tone={RISK_TONE[risk] ?? "warn"}>{RISK_LABELS[risk] ?? risk}</Badge>;
 }
 
+/** The content of an empty list or page. */
 export function EmptyState({ icon, title, children }: { icon: IconName; title: string; children?: ComponentChildren }) {
   return (
     <div class="empty">
@@ -52,38 +56,41 @@ export function EmptyState({ icon, title, children }: { icon: IconName; title: s
   );
 }
 
-export function ErrorNotice({ problem, retry }: { problem: Problem; retry?: () => void }) {
-  const title = problem.isOffline ? "The server can’t be reached" : "That did not work";
+/** An error of a request, with a retry button. */
+export function ErrorNotice({ problem, onRetry }: { problem: Problem; onRetry?: () => void }) {
+  const title = problem.isOffline ? "Server unreachable" : "Request failed";
   return (
     <div class="failed" role="alert">
       <Icon name="warn" />
       <div>
         <strong>{title}</strong>
-        <p>{problem.isOffline ? "The page goes on by itself when it is back." : problem.message}</p>
+        <p>{problem.isOffline ? "The page loads again when the connection is back." : problem.message}</p>
       </div>
-      {retry && <Button onClick={retry}>Try again</Button>}
+      {onRetry && <Button onClick={onRetry}>Retry</Button>}
     </div>
   );
 }
 
-/** What stands where something will stand. */
+/** A placeholder for content that is being loaded. */
 export function Skeleton({ lines = 3 }: { lines?: number }) {
   return (
     <div class="skeleton" aria-hidden="true">
-      {Array.from({ length: lines }, (_, at) => <span key={at} />)}
+      {Array.from({ length: lines }, (_, index) => <span key={index} />)}
     </div>
   );
 }
 
-export function Loading({ what, lines }: { what: string; lines?: number }) {
+/** A placeholder that screen readers read as “Loading …”. */
+export function Loading({ subject, lines }: { subject: string; lines?: number }) {
   return (
     <div role="status" class="loading">
-      <span class="sr-only">Loading {what}</span>
+      <span class="sr-only">Loading {subject}</span>
       <Skeleton lines={lines} />
     </div>
   );
 }
 
+/** A group of buttons of which one is pressed. */
 export function SegmentedControl<T extends string>({ label, value, options, onChange, small = false }: {
   label: string; value: T; small?: boolean;
   options: { value: T; label: string; title?: string }[]; onChange: (value: T) => void;
@@ -100,6 +107,7 @@ export function SegmentedControl<T extends string>({ label, value, options, onCh
   );
 }
 
+/** A checkbox with a label. */
 export function Toggle({ label, checked, onChange, title }: {
   label: string; checked: boolean; onChange: (checked: boolean) => void; title?: string;
 }) {
@@ -111,7 +119,7 @@ export function Toggle({ label, checked, onChange, title }: {
   );
 }
 
-/** A line to write in that stands where its button was, and has the button's focus. */
+/** A text input that replaces the button that opened it and takes its focus. */
 export function AutofocusInput({ label, value, placeholder, onInput }: {
   label: string; value: string; placeholder?: string; onInput: (text: string) => void;
 }) {
@@ -123,7 +131,7 @@ export function AutofocusInput({ label, value, placeholder, onInput }: {
   );
 }
 
-/** A dialog that is modal while it is there. The focus goes back to where it was, before another key can come. */
+/** A modal dialog. On close, the focus returns synchronously to the element that had it before. */
 export function Dialog({ title, onClose, children, actions, wide = false }: {
   title: string; onClose: () => void; children: ComponentChildren; actions?: ComponentChildren; wide?: boolean;
 }) {
@@ -154,42 +162,42 @@ export function Dialog({ title, onClose, children, actions, wide = false }: {
   );
 }
 
-/** A button with a small menu. Whatever becomes of the menu, the focus it had goes back to the button. */
+/** A button that opens a menu. When the menu closes, the focus returns to the button. */
 export function Menu({ label, icon = "more", items }: {
   label: string; icon?: IconName;
   items: { label: string; icon?: IconName; danger?: boolean; onSelect: () => void }[];
 }) {
   const [isOpen, setOpen] = useState(false);
   const root = useRef<HTMLDivElement>(null);
-  // Before anybody sees it, so that no key comes before the focus is there.
+  // A layout effect, so that the focus is set before the next key press.
   useLayoutEffect(() => {
     if (isOpen) root.current?.querySelector<HTMLButtonElement>("[role=menuitem]")?.focus();
   }, [isOpen]);
   useEffect(() => {
     if (!isOpen) return;
-    const away = (event: Event) => !root.current?.contains(event.target as Node) && setOpen(false);
-    document.addEventListener("pointerdown", away);
-    document.addEventListener("focusin", away);
+    const closeIfOutside = (event: Event) => !root.current?.contains(event.target as Node) && setOpen(false);
+    document.addEventListener("pointerdown", closeIfOutside);
+    document.addEventListener("focusin", closeIfOutside);
     return () => {
-      document.removeEventListener("pointerdown", away);
-      document.removeEventListener("focusin", away);
+      document.removeEventListener("pointerdown", closeIfOutside);
+      document.removeEventListener("focusin", closeIfOutside);
     };
   }, [isOpen]);
   const close = () => {
     root.current?.querySelector("button")?.focus();
     setOpen(false);
   };
-  const move = (event: KeyboardEvent) => {
+  const handleKey = (event: KeyboardEvent) => {
     if (event.key === "Escape") return close();
-    const step = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
-    if (!step) return;
+    const offset = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
+    if (!offset) return;
     event.preventDefault();
-    const all = [...(root.current?.querySelectorAll<HTMLButtonElement>("[role=menuitem]") ?? [])];
-    const at = all.indexOf(document.activeElement as HTMLButtonElement);
-    all[(at + step + all.length) % all.length]?.focus();
+    const menuItems = [...(root.current?.querySelectorAll<HTMLButtonElement>("[role=menuitem]") ?? [])];
+    const focusedIndex = menuItems.indexOf(document.activeElement as HTMLButtonElement);
+    menuItems[(focusedIndex + offset + menuItems.length) % menuItems.length]?.focus();
   };
   return (
-    <div class="menu" ref={root} onKeyDown={(event) => isOpen && move(event)}>
+    <div class="menu" ref={root} onKeyDown={(event) => isOpen && handleKey(event)}>
       <IconButton icon={icon} label={label} aria-haspopup="menu" aria-expanded={isOpen} onClick={() => setOpen(!isOpen)} />
       {isOpen && (
         <div class="menu-items" role="menu" aria-label={label}>

@@ -1,43 +1,44 @@
-/** The focus of something that goes, handed on to what one would look at next. */
+/** Keyboard focus when the focused element disappears. */
 
 import type { RefObject } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
 
-/** Narrow pages are touched, and a keyboard that comes up by itself is in the way. */
-const TYPED_ON_PX = 760;
+/** The minimum page width for a focus on the composer. On phones it would open the on-screen keyboard. */
+const KEYBOARD_FOCUS_MIN_WIDTH_PX = 760;
 
 /**
- * `box` is there while `isThere`. When it goes and has the focus, the next of its kind in the same pane
- * or page gets it; where none is left, the field where people write; else the page.
+ * Moves the focus when `container` is about to be removed (`isPresent` is false) and contains the focus:
+ * to the next element that matches `siblingSelector` in the same pane or page, or else to the composer,
+ * or else to the page.
  */
-export function useFocusHandover(box: RefObject<HTMLElement | null>, kind: string, isThere: boolean): void {
-  const next = useRef<(() => void) | null>(null);
-  // While it is drawn anew, what is about to go is still there.
-  if (!isThere && box.current) next.current = findFocusTarget(box.current, kind);
+export function useFocusHandover(container: RefObject<HTMLElement | null>, siblingSelector: string, isPresent: boolean): void {
+  const restoreFocus = useRef<(() => void) | null>(null);
+  // During this render the element is still in the document.
+  if (!isPresent && container.current) restoreFocus.current = findFocusTarget(container.current, siblingSelector);
   useLayoutEffect(() => {
-    next.current?.();
-    next.current = null;
+    restoreFocus.current?.();
+    restoreFocus.current = null;
   });
   useLayoutEffect(() => () => {
-    if (box.current) findFocusTarget(box.current, kind)?.();
+    if (container.current) findFocusTarget(container.current, siblingSelector)?.();
   }, []);
 }
 
-function findFocusTarget(box: HTMLElement, kind: string): (() => void) | null {
-  if (!box.contains(document.activeElement)) return null;
-  const home = box.closest(".pane") ?? document.getElementById("main");
-  const others = [...(home?.querySelectorAll<HTMLElement>(kind) ?? [])].filter((one) => one !== box);
-  const after = others.find((one) => box.compareDocumentPosition(one) & Node.DOCUMENT_POSITION_FOLLOWING) ?? others[others.length - 1];
-  const field = innerWidth >= TYPED_ON_PX ? home?.querySelector<HTMLElement>(".composer textarea") : null;
-  const found = after ?? field ?? home?.querySelector<HTMLElement>("[tabindex='0']");
-  return () => found?.focus();
+function findFocusTarget(container: HTMLElement, siblingSelector: string): (() => void) | null {
+  if (!container.contains(document.activeElement)) return null;
+  const scope = container.closest(".pane") ?? document.getElementById("main");
+  const siblings = [...(scope?.querySelectorAll<HTMLElement>(siblingSelector) ?? [])].filter((sibling) => sibling !== container);
+  const following = siblings.find((sibling) => container.compareDocumentPosition(sibling) & Node.DOCUMENT_POSITION_FOLLOWING) ?? siblings[siblings.length - 1];
+  const composerField = innerWidth >= KEYBOARD_FOCUS_MIN_WIDTH_PX ? scope?.querySelector<HTMLElement>(".composer textarea") : null;
+  const target = following ?? composerField ?? scope?.querySelector<HTMLElement>("[tabindex='0']");
+  return () => target?.focus();
 }
 
-/** Gives the focus to what in `box` fits `selector` where it was lost because `shown` is another one now. */
-export function useRestoreFocus(box: RefObject<HTMLElement | null>, selector: string, shown: unknown): void {
-  const before = useRef(shown);
+/** Focuses the element in `container` that matches `selector` if a change of `content` lost the focus. */
+export function useRestoreFocus(container: RefObject<HTMLElement | null>, selector: string, content: unknown): void {
+  const previousContent = useRef(content);
   useLayoutEffect(() => {
-    if (before.current !== shown && document.activeElement === document.body) box.current?.querySelector<HTMLElement>(selector)?.focus();
-    before.current = shown;
+    if (previousContent.current !== content && document.activeElement === document.body) container.current?.querySelector<HTMLElement>(selector)?.focus();
+    previousContent.current = content;
   });
 }

@@ -1,64 +1,68 @@
-/** Something that is asked for; perhaps again each so often, and when the server is back. */
+/** Loads data for a component, optionally at an interval, and again after a reconnect. */
 
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { type Problem, toProblem } from "../api/http";
 import { connection } from "../state/app_state";
 
+/** The state of a load. */
 export interface LoadState<T> {
   value: T | null;
   problem: Problem | null;
   reload: () => void;
 }
 
-/** `every` milliseconds while the page can be seen; what was loaded stays while it is asked again. */
-export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, about: unknown[], every?: number): LoadState<T> {
+/**
+ * Loads a value, again when `dependencies` change, and every `intervalMs` while the page is visible. The
+ * previous value stays during a reload.
+ */
+export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, dependencies: unknown[], intervalMs?: number): LoadState<T> {
   const [state, setState] = useState<{ value: T | null; problem: Problem | null }>({ value: null, problem: null });
   const latest = useRef(load);
   latest.current = load;
-  const again = useRef<() => void>(() => undefined);
-  const away = useRef(false);
+  const reloadRef = useRef<() => void>(() => undefined);
+  const wasOffline = useRef(false);
   useEffect(() => {
-    const control = new AbortController();
+    const controller = new AbortController();
     let timer = 0;
-    const later = () => {
+    const scheduleNext = () => {
       clearTimeout(timer);
-      timer = window.setTimeout(() => (document.visibilityState === "visible" ? void ask() : later()), every);
+      timer = window.setTimeout(() => (document.visibilityState === "visible" ? void runLoad() : scheduleNext()), intervalMs);
     };
-    const ask = async () => {
+    const runLoad = async () => {
       try {
-        const value = await latest.current(control.signal);
-        if (!control.signal.aborted) setState({ value, problem: null });
-        away.current = false;
+        const value = await latest.current(controller.signal);
+        if (!controller.signal.aborted) setState({ value, problem: null });
+        wasOffline.current = false;
       } catch (error) {
         const problem = toProblem(error);
-        if (!control.signal.aborted) setState((before) => ({ ...before, problem }));
-        away.current = problem.isOffline;
+        if (!controller.signal.aborted) setState((before) => ({ ...before, problem }));
+        wasOffline.current = problem.isOffline;
       }
-      if (every && !control.signal.aborted) later();
+      if (intervalMs && !controller.signal.aborted) scheduleNext();
     };
     setState((before) => ({ ...before, problem: null }));
-    again.current = () => void ask();
-    void ask();
+    reloadRef.current = () => void runLoad();
+    void runLoad();
     return () => {
-      control.abort();
+      controller.abort();
       clearTimeout(timer);
     };
-  }, about);
-  useOnReconnect(() => away.current && again.current());
-  const reload = useCallback(() => again.current(), []);
+  }, dependencies);
+  useOnReconnect(() => wasOffline.current && reloadRef.current());
+  const reload = useCallback(() => reloadRef.current(), []);
   return { ...state, reload };
 }
 
-/** Does it each time the connection is there again. */
-export function useOnReconnect(act: () => void): void {
-  const latest = useRef(act);
-  latest.current = act;
+/** Calls `onReconnect` each time the connection is open again. */
+export function useOnReconnect(onReconnect: () => void): void {
+  const latest = useRef(onReconnect);
+  latest.current = onReconnect;
   useEffect(() => {
     let { state } = connection.get();
     return connection.listen(() => {
-      const before = state;
+      const previousState = state;
       ({ state } = connection.get());
-      if (state === "open" && before !== "open") latest.current();
+      if (state === "open" && previousState !== "open") latest.current();
     });
   }, []);
 }

@@ -1,6 +1,6 @@
 /**
- * What the page knows, and how it stays true: who is signed in, the connection, the sessions, the
- * conversations that are open, the questions that wait, and the events of everybody.
+ * The shared state of the page and its updates: the signed-in user, the connection, the session list,
+ * the open sessions, the pending approvals and the event log.
  */
 
 import { followList } from "../api/list_stream";
@@ -8,22 +8,27 @@ import { client, type NewMessage } from "../api/client";
 import { onSignedOut, Problem, toProblem } from "../api/http";
 import { EventSocket, type SocketState } from "../api/event_socket";
 import type { Frame, Me, Approval, Session } from "../api/types";
-import { announce, endBetween } from "./announce";
-import { EMPTY_VIEW, type SessionView, fold, forkedView, keepContiguous } from "./session_view";
+import { announce, runEndBetween } from "./announcements";
+import { EMPTY_VIEW, type SessionView, applyFrames, viewForFork, keepContiguous } from "./session_view";
 import { EventLog } from "./event_log";
 import { mergeNewestPage } from "./session_pages";
 import { Store } from "./store";
 
+/** The state of the connection to the server. */
 export interface Connection {
   state: SocketState;
-  /** It was open once. */
+  /** True if the connection was open at least once. */
   wasOpen: boolean;
 }
 
-export const me = new Store<Me | null>(null);
+/** The signed-in user. Null until the page has started. */
+export const currentUser = new Store<Me | null>(null);
+/** The state of the event socket. */
 export const connection = new Store<Connection>({ state: "connecting", wasOpen: false });
-export const failure = new Store<Problem | null>(null);
+/** The error that prevents the page from starting or continuing; 401 if the user is signed out. */
+export const startError = new Store<Problem | null>(null);
 
+/** The session list as far as it was loaded, newest first. */
 export interface SessionList {
   sessions: Session[];
   next: string | null;
@@ -31,26 +36,30 @@ export interface SessionList {
   error: Problem | null;
 }
 
+/** The session list. */
 export const sessions = new Store<SessionList>({ sessions: [], next: null, loaded: false, error: null });
 
+/** The pending approvals that the user may answer. */
 export interface ApprovalInbox {
   approvals: Approval[];
   loaded: boolean;
   error: Problem | null;
 }
 
+/** The pending approvals of all sessions. */
 export const approvalInbox = new Store<ApprovalInbox>({ approvals: [], loaded: false, error: null });
 
+/** The events of all sessions that the user may see. */
 export const eventLog = new EventLog();
 
 const socket = new EventSocket(
-  (state, reconnected) => {
-    connection.update((before) => ({ state, wasOpen: before.wasOpen || reconnected }));
-    if (reconnected) void refresh();
+  (state, justOpened) => {
+    connection.update((before) => ({ state, wasOpen: before.wasOpen || justOpened }));
+    if (justOpened) void refresh();
   },
   async () => {
     try {
-      await client.me();
+      await client.getMe();
       return true;
     } catch (error) {
       return !toProblem(error).isSignedOut;
@@ -58,81 +67,83 @@ const socket = new EventSocket(
   },
 );
 
-/** Sends a message; sending the same again starts nothing. */
+/** Sends a message. Idempotent: a repeated `message_id` starts no second run. */
 export const sendMessage = (message: NewMessage) => socket.request({ type: "send", ...message });
 
-export const retryAt = () => socket.retryAt;
+/** Returns the time of the next connection attempt, in milliseconds since the epoch. */
+export const nextReconnectAt = () => socket.retryAt;
+/** Connects immediately. */
 export const reconnect = () => socket.reconnectNow();
 
-/** Between two attempts to begin while the server is away. */
-const START_AGAIN_MS = 2_000;
+/** The delay between two attempts to start while the server is unreachable. */
+const START_RETRY_DELAY_MS = 2_000;
 
-/** Begins. Whoever is not signed in is told so instead. */
-export async function start(): Promise<void> {
+/** Loads the user and connects. Sets `startError` if the user is not signed in. */
+export async function startApp(): Promise<void> {
   try {
-    const who = await client.me();
-    if (me.get()) return;
-    me.set(who);
+    const user = await client.getMe();
+    if (currentUser.get()) return;
+    currentUser.set(user);
   } catch (error) {
-    failure.set(toProblem(error));
-    if (toProblem(error).isOffline) setTimeout(() => void start(), START_AGAIN_MS);
+    startError.set(toProblem(error));
+    if (toProblem(error).isOffline) setTimeout(() => void startApp(), START_RETRY_DELAY_MS);
     return;
   }
-  failure.set(null);
+  startError.set(null);
   socket.start();
-  if (me.get()?.role === "admin") socket.watch(handleGlobalFrame);
+  if (currentUser.get()?.role === "admin") socket.watchAllSessions(handleGlobalFrame);
   followApprovals();
 }
 
-// Whatever was asked: the page is no longer theirs, and its connection neither.
+// A 401 on any request ends the session of the page, so the socket is closed too.
 onSignedOut((problem) => {
-  failure.set(problem);
-  if (me.get()) socket.stop();
+  startError.set(problem);
+  if (currentUser.get()) socket.stop();
 });
 
-/** Signs in with a token or a key. Whoever was here before goes on where they were. */
+/** Signs in with a token or an API key. The page keeps its state if it is the same user as before. */
 export async function signIn(token: string): Promise<void> {
   await client.signIn(token);
-  const before = me.get();
-  if (!before) return start();
-  const who = await client.me();
-  // What the page knows is somebody else's.
-  if (who.user_id !== before.user_id || who.role !== before.role) return location.reload();
-  failure.set(null);
+  const before = currentUser.get();
+  if (!before) return startApp();
+  const user = await client.getMe();
+  // The loaded state belongs to another user.
+  if (user.user_id !== before.user_id || user.role !== before.role) return location.reload();
+  startError.set(null);
   socket.start();
 }
 
-/** The questions that wait, as the server tells of them: whoever may answer hears of each. */
+/** Follows the list of pending approvals that the user may answer. */
 function followApprovals(): void {
-  const waiting = new Map<string, Approval>();
-  const show = () => approvalInbox.set({ approvals: [...waiting.values()], loaded: true, error: null });
+  const pending = new Map<string, Approval>();
+  const publish = () => approvalInbox.set({ approvals: [...pending.values()], loaded: true, error: null });
   followList<Approval>("/agent/approvals", {
-    onReset: () => waiting.clear(),
+    onReset: () => pending.clear(),
     onChange({ changed, gone }) {
-      for (const question of changed) waiting.set(question.approval_id, question);
-      for (const id of gone) waiting.delete(id);
-      show();
+      for (const approval of changed) pending.set(approval.approval_id, approval);
+      for (const id of gone) pending.delete(id);
+      publish();
     },
-    // What was heard stays; who has heard nothing is told why.
+    // Loads the list once, so that an error is shown if the stream was never open.
     onLost: () => void loadApprovals(),
   });
 }
 
-/** Sessions that somebody without everybody's events follows beside those that are open. */
-const FOLLOWED_MAX = 60;
+/** The number of own sessions, besides the open ones, whose events a non-administrator follows. */
+const FOLLOWED_SESSIONS_MAX = 60;
 const followed = new Map<string, () => void>();
 let following = false;
 
-/** Whoever is no administrator hears of their own sessions one by one. */
+/** Subscribes a non-administrator, who cannot watch all sessions, to each of their newest sessions. */
 function followOwnSessions(list: Session[]): void {
-  if (me.get()?.role === "admin") return;
-  const wanted = new Set(list.filter((one) => one.status !== "closed").slice(0, FOLLOWED_MAX).map((one) => one.session_id));
-  for (const [session_id, leave] of followed) {
-    if (wanted.has(session_id) && !openSessions.has(session_id)) continue;
-    if (!openSessions.has(session_id)) leave();
+  if (currentUser.get()?.role === "admin") return;
+  const followIds = new Set(list.filter((session) => session.status !== "closed").slice(0, FOLLOWED_SESSIONS_MAX).map((session) => session.session_id));
+  for (const [session_id, unsubscribe] of followed) {
+    if (followIds.has(session_id) && !openSessions.has(session_id)) continue;
+    if (!openSessions.has(session_id)) unsubscribe();
     followed.delete(session_id);
   }
-  for (const session_id of wanted) {
+  for (const session_id of followIds) {
     if (followed.has(session_id) || openSessions.has(session_id)) continue;
     const cursor = () => String(eventLog.head(session_id) || "");
     followed.set(session_id, socket.subscribe(session_id, { cursor, onFrame: (frame) => frame.type !== "text" && handleGlobalFrame(frame) }));
@@ -146,94 +157,98 @@ async function refresh(): Promise<void> {
   followOwnSessions(sessions.get().sessions);
 }
 
-/** Older ones at once. */
-const OLDER_PAGE = 200;
+/** The number of sessions in one page of older sessions. */
+const OLDER_PAGE_SIZE = 200;
 
+/** Reloads the newest page of the session list. */
 export async function loadSessions(): Promise<void> {
   try {
-    const newest = await client.sessions();
-    const { sessions: found } = newest;
+    const newest = await client.listSessions();
+    const { sessions: newestSessions } = newest;
     sessions.update((before) => ({ ...mergeNewestPage(before, newest), loaded: true, error: null }));
-    if (following) followOwnSessions(found);
+    if (following) followOwnSessions(newestSessions);
   } catch (error) {
     sessions.update((before) => ({ ...before, loaded: true, error: toProblem(error) }));
   }
 }
 
+/** Loads the next page of older sessions. */
 export async function loadMoreSessions(): Promise<void> {
   const before = sessions.get().next;
   if (!before) return;
-  const page = await client.sessions(before, OLDER_PAGE);
+  const page = await client.listSessions(before, OLDER_PAGE_SIZE);
   sessions.update((list) => (list.next === before ? { ...list, sessions: [...list.sessions, ...page.sessions], next: page.next } : list));
 }
 
-/** Reads on until one is among the older ones that fits, or there are none; `goes` says whether that is wanted still. */
-export async function searchOlderSessions(fits: (session: Session) => boolean, goes: () => boolean): Promise<void> {
-  const seen = sessions.get().sessions.length;
+/** Loads older sessions until one matches, no more exist, or `shouldContinue` returns false. */
+export async function searchOlderSessions(matches: (session: Session) => boolean, shouldContinue: () => boolean): Promise<void> {
+  const loadedCount = sessions.get().sessions.length;
   do await loadMoreSessions();
-  while (goes() && sessions.get().next && !sessions.get().sessions.slice(seen).some(fits));
+  while (shouldContinue() && sessions.get().next && !sessions.get().sessions.slice(loadedCount).some(matches));
 }
 
+/** Loads the pending approvals once. */
 export async function loadApprovals(): Promise<void> {
   try {
-    const { approvals } = await client.approvals({ state: "pending", limit: 200 });
-    approvalInbox.set({ approvals: approvals, loaded: true, error: null });
+    const { approvals } = await client.listApprovals({ state: "pending", limit: 200 });
+    approvalInbox.set({ approvals, loaded: true, error: null });
   } catch (error) {
     approvalInbox.update((before) => ({ ...before, loaded: true, error: toProblem(error) }));
   }
 }
 
-/** Does `work` soon, and once for all who ask meanwhile. */
-function coalesce(work: () => void, delay: number): () => void {
+/** Returns a function that runs `action` after a delay, once for all calls in that time. */
+function coalesce(action: () => void, delayMs: number): () => void {
   let timer = 0;
   return () => {
     if (timer) return;
     timer = window.setTimeout(() => {
       timer = 0;
-      work();
-    }, delay);
+      action();
+    }, delayMs);
   };
 }
 
-const sessionsSoon = coalesce(() => void loadSessions(), 400);
+const reloadSessionsSoon = coalesce(() => void loadSessions(), 400);
 
 const SESSION_LIST_EVENTS = new Set([
   "session_created", "session_forked", "session_closed", "session_settings_changed", "run_started", "done", "error",
   "waiting_for_approval", "approval_decided", "approval_expired", "approval_cancelled", "approval_escalated",
 ]);
 
-/** Looks at what any session said for what it means beyond that session. */
+/** Records an event of any session and reloads the session list if the event changes it. */
 function handleGlobalFrame(frame: Frame): void {
   eventLog.add([frame]);
-  const fresh = Date.now() - Date.parse(frame.at) < 60_000;
-  if (fresh && SESSION_LIST_EVENTS.has(frame.type)) sessionsSoon();
+  const isRecent = Date.now() - Date.parse(frame.at) < 60_000;
+  if (isRecent && SESSION_LIST_EVENTS.has(frame.type)) reloadSessionsSoon();
 }
 
-/** What ended longer ago is no news. */
-const NEWS_MS = 15_000;
+/** The maximum age of a run end that is announced. */
+const ANNOUNCE_MAX_AGE_MS = 15_000;
 
-/** A session that is open on the page. */
+/** A session that is open in at least one pane. */
 export class OpenSession {
-  readonly conversation = new Store<SessionView>(EMPTY_VIEW);
-  /** Until what was said before has been heard. */
+  readonly view = new Store<SessionView>(EMPTY_VIEW);
+  /** The state of the initial load: loading, ready or failed. */
   readonly ready = new Store<"loading" | "ready" | Problem>("loading");
-  /** It was deleted. */
+  /** True once the session was purged. */
   readonly isPurged = new Store(false);
-  private waiting: Frame[] = [];
-  private scheduled = false;
+  private pendingFrames: Frame[] = [];
+  private flushScheduled = false;
   private unsubscribe: (() => void) | null = null;
-  private users = 0;
+  private paneCount = 0;
 
   constructor(readonly session_id: string) {}
 
+  /** Registers a pane; the first one loads the session. Returns a function that releases the pane. */
   retain(): () => void {
-    this.users += 1;
-    if (this.users === 1) void this.load();
+    this.paneCount += 1;
+    if (this.paneCount === 1) void this.load();
     return () => {
-      this.users -= 1;
-      // Moving a pane about leaves and enters at once.
+      this.paneCount -= 1;
+      // A pane that moves is unmounted and mounted again, so the release is delayed.
       setTimeout(() => {
-        if (this.users) return;
+        if (this.paneCount) return;
         this.unsubscribe?.();
         this.unsubscribe = null;
         openSessions.delete(this.session_id);
@@ -242,15 +257,15 @@ export class OpenSession {
     };
   }
 
-  /** Reads what there is page by page, then listens. */
+  /** Loads the history page by page, then subscribes to the session. */
   async load(): Promise<void> {
     this.ready.set("loading");
     try {
-      const state = await history(this.session_id, this.conversation.get(), Infinity);
-      if (!this.users) return;
-      const before = this.conversation.get();
-      this.conversation.set(state);
-      this.announceEnd(before);
+      const view = await loadHistory(this.session_id, this.view.get(), Infinity);
+      if (!this.paneCount) return;
+      const before = this.view.get();
+      this.view.set(view);
+      this.announceRunEnd(before);
       this.ready.set("ready");
       this.unsubscribe ??= socket.subscribe(this.session_id, {
         cursor: () => this.resumeCursor(),
@@ -263,67 +278,68 @@ export class OpenSession {
 
   private resumeCursor(): string {
     this.flush();
-    return this.conversation.get().cursor;
+    return this.view.get().cursor;
   }
 
   private handleFrame(frame: Frame): void {
     if (frame.type === "session_purged") {
       this.isPurged.set(true);
-      sessions.update((list) => ({ ...list, sessions: list.sessions.filter((one) => one.session_id !== this.session_id) }));
+      sessions.update((list) => ({ ...list, sessions: list.sessions.filter((session) => session.session_id !== this.session_id) }));
       return;
     }
-    this.waiting.push(frame);
-    if (me.get()?.role !== "admin" && frame.type !== "text") handleGlobalFrame(frame);
-    if (this.scheduled) return;
-    this.scheduled = true;
-    // What comes between two pictures is shown in one; a hidden page has no pictures.
-    const flush = () => this.scheduled && this.flush();
+    this.pendingFrames.push(frame);
+    if (currentUser.get()?.role !== "admin" && frame.type !== "text") handleGlobalFrame(frame);
+    if (this.flushScheduled) return;
+    this.flushScheduled = true;
+    // Frames that arrive between two paints are applied at once. A hidden page has no paints.
+    const flush = () => this.flushScheduled && this.flush();
     if (document.visibilityState === "visible") requestAnimationFrame(flush);
     setTimeout(flush, 50);
   }
 
   private flush(): void {
-    this.scheduled = false;
-    if (!this.waiting.length) return;
-    const frames = this.waiting;
-    this.waiting = [];
-    const before = this.conversation.get();
-    this.conversation.update((state) => fold(state, keepContiguous(state, frames)));
-    this.announceEnd(before);
+    this.flushScheduled = false;
+    if (!this.pendingFrames.length) return;
+    const frames = this.pendingFrames;
+    this.pendingFrames = [];
+    const before = this.view.get();
+    this.view.update((view) => applyFrames(view, keepContiguous(view, frames)));
+    this.announceRunEnd(before);
   }
 
-  /** A short run may have ended before its conversation was read. */
-  private announceEnd(before: SessionView): void {
-    const after = this.conversation.get();
-    const end = endBetween(before, after);
-    if (end && Date.now() - Date.parse(end.at) < NEWS_MS) announce(openSessions.size > 1 && after.title ? `${after.title}: ${end.text}` : end.text);
+  /** Announces the end of a run, also of a run that ended before the history was loaded. */
+  private announceRunEnd(before: SessionView): void {
+    const after = this.view.get();
+    const end = runEndBetween(before, after);
+    if (end && Date.now() - Date.parse(end.at) < ANNOUNCE_MAX_AGE_MS) announce(openSessions.size > 1 && after.title ? `${after.title}: ${end.text}` : end.text);
   }
 }
 
-const HISTORY_PAGE = 500;
-/** How far back forks of forks are followed. */
-const FORKS_MAX = 8;
+const HISTORY_PAGE_SIZE = 500;
+/** The number of fork sources that are followed. */
+const FORK_DEPTH_MAX = 8;
 
-async function history(id: string, from: SessionView, until: number, depth = 0): Promise<SessionView> {
-  let state = from;
+async function loadHistory(id: string, initialView: SessionView, lastSeq: number, depth = 0): Promise<SessionView> {
+  let view = initialView;
   for (;;) {
-    const { frames } = await client.events(id, state.seq, HISTORY_PAGE);
+    const { frames } = await client.listEvents(id, view.seq, HISTORY_PAGE_SIZE);
     const first = frames[0];
-    if (state.seq === 0 && first?.type === "session_forked" && depth < FORKS_MAX) {
+    if (view.seq === 0 && first?.type === "session_forked" && depth < FORK_DEPTH_MAX) {
       const { from: source, at_seq } = first.body;
-      // The source may be gone, or somebody else's.
-      const before = await history(String(source), EMPTY_VIEW, Number(at_seq), depth + 1).catch(() => EMPTY_VIEW);
-      state = forkedView(before);
+      // The source may have been purged or belong to another user.
+      const before = await loadHistory(String(source), EMPTY_VIEW, Number(at_seq), depth + 1).catch(() => EMPTY_VIEW);
+      view = viewForFork(before);
     }
-    state = fold(state, frames.filter((frame) => (frame.seq ?? 0) <= until));
-    if (frames.length < HISTORY_PAGE || state.seq >= until) return state;
+    view = applyFrames(view, frames.filter((frame) => (frame.seq ?? 0) <= lastSeq));
+    if (frames.length < HISTORY_PAGE_SIZE || view.seq >= lastSeq) return view;
   }
 }
 
 const openSessions = new Map<string, OpenSession>();
 
+/** Returns the shared state of an open session; creates it if needed. */
 export function openSession(session_id: string): OpenSession {
-  let found = openSessions.get(session_id);
-  if (!found) openSessions.set(session_id, (found = new OpenSession(session_id)));
-  return found;
+  let session = openSessions.get(session_id);
+  if (!session) openSessions.set(session_id, (session = new OpenSession(session_id)));
+  return session;
 }

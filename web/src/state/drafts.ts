@@ -1,10 +1,12 @@
-/** What somebody has written and not sent, by the conversation it is for. It lasts as long as the page. */
+/** Unsent message texts, by session. Kept in memory until the page is closed. */
 
 const drafts = new Map<string, string>();
 
-export const getDraft = (conversation: string): string => drafts.get(conversation) ?? "";
+/** Returns the unsent text stored under `key`: a session id, or `new` for a session not yet created. */
+export const getDraft = (key: string): string => drafts.get(key) ?? "";
 
-export function saveDraft(conversation: string, text: string): void {
-  if (text) drafts.set(conversation, text);
-  else drafts.delete(conversation);
+/** Stores the unsent text under `key`; an empty text deletes the draft. */
+export function saveDraft(key: string, text: string): void {
+  if (text) drafts.set(key, text);
+  else drafts.delete(key);
 }

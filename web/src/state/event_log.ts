@@ -1,31 +1,30 @@
-/**
- * The events that the page has heard, of all sessions, in the order they came; as many as there is
- * room for. Whoever looks may stop looking: nothing is lost meanwhile.
- */
+/** The committed events of all sessions that the page received, in order of arrival, up to a limit. */
 
 import { client } from "../api/client";
 import type { Frame, Session } from "../api/types";
 import { Store } from "./store";
 
-/** Events kept on the page; the oldest leave. */
+/** The maximum number of events in the log. Older events are dropped. */
 export const EVENTS_MAX = 200_000;
-/** How many are dropped at once when there is no more room, so that dropping is rare. */
-const DROP = 10_000;
-/** Sessions whose past is read when the page opens, and pages of it. */
-const PAST = { sessions: 20, pages: 4, page: 500 };
+/** The number of events dropped at once when the log is full, so that drops are rare. */
+const DROP_COUNT = 10_000;
+/** The number of sessions, pages per session and events per page loaded when the page is opened. */
+const HISTORY = { sessions: 20, pages: 4, page: 500 };
 
+/** A deduplicated, bounded log of events. */
 export class EventLog {
-  /** Grows in place; `version` tells that it did. */
+  /** The events. The array is changed in place; `version` changes with it. */
   readonly frames: Frame[] = [];
   readonly version = new Store(0);
   readonly loading = new Store(false);
-  /** Changes when the order did, and not only the end. */
+  /** Changes when events were reordered or dropped, and not only appended. */
   generation = 0;
-  /** How many have left. */
+  /** The number of events dropped so far. */
   dropped = 0;
   private readonly seenSeqs = new Map<string, Set<number>>();
-  private scheduled = false;
+  private notifyScheduled = false;
 
+  /** Appends the events that the log does not have. Ignores text deltas and control frames. */
   add(frames: Frame[]): void {
     let grew = false;
     for (const frame of frames) {
@@ -39,8 +38,8 @@ export class EventLog {
     }
     if (!grew) return;
     if (this.frames.length > EVENTS_MAX) {
-      for (const gone of this.frames.splice(0, this.frames.length - EVENTS_MAX + DROP)) {
-        this.seenSeqs.get(gone.session_id)?.delete(gone.seq ?? -1);
+      for (const frame of this.frames.splice(0, this.frames.length - EVENTS_MAX + DROP_COUNT)) {
+        this.seenSeqs.get(frame.session_id)?.delete(frame.seq ?? -1);
         this.dropped += 1;
       }
       this.generation += 1;
@@ -48,47 +47,47 @@ export class EventLog {
     this.notify();
   }
 
-  /** Reads what was said before, or while nobody listened. */
+  /** Loads the events of the newest sessions that were committed before the page was connected. */
   catchUp(sessions: Session[]): Promise<void> {
-    return this.read(sessions.slice(0, PAST.sessions));
+    return this.loadSessions(sessions.slice(0, HISTORY.sessions));
   }
 
-  /** The last event of the session that was heard; 0 for none. */
+  /** Returns the highest `seq` in the log of a session; 0 if there is none. */
   head(session_id: string): number {
     let last = 0;
     for (const seq of this.seenSeqs.get(session_id) ?? []) last = Math.max(last, seq);
     return last;
   }
 
-  private async read(sessions: Session[]): Promise<void> {
+  private async loadSessions(sessions: Session[]): Promise<void> {
     this.loading.set(true);
-    const past: Frame[] = [];
+    const loaded: Frame[] = [];
     for (const { session_id } of sessions) {
-      await this.readOne(session_id, this.head(session_id), past).catch(() => undefined);
+      await this.loadSession(session_id, this.head(session_id), loaded).catch(() => undefined);
     }
-    this.add(past);
-    // What is older than what was heard meanwhile belongs before it.
+    this.add(loaded);
+    // Events received during the load are newer than the loaded ones.
     this.sort();
     this.loading.set(false);
     this.notify();
   }
 
-  private async readOne(session_id: string, after: number, into: Frame[]): Promise<void> {
-    for (let page = 0; page < PAST.pages; page++) {
-      const { frames, next } = await client.events(session_id, after, PAST.page);
-      into.push(...frames);
-      if (frames.length < PAST.page) return;
+  private async loadSession(session_id: string, after: number, target: Frame[]): Promise<void> {
+    for (let page = 0; page < HISTORY.pages; page++) {
+      const { frames, next } = await client.listEvents(session_id, after, HISTORY.page);
+      target.push(...frames);
+      if (frames.length < HISTORY.page) return;
       after = next;
     }
   }
 
-  /** All there is of one session. */
-  async readAll(session_id: string): Promise<void> {
+  /** Loads every event of one session. */
+  async loadAll(session_id: string): Promise<void> {
     let after = 0;
     for (;;) {
-      const { frames, next } = await client.events(session_id, after, PAST.page);
+      const { frames, next } = await client.listEvents(session_id, after, HISTORY.page);
       this.add(frames);
-      if (frames.length < PAST.page) break;
+      if (frames.length < HISTORY.page) break;
       after = next;
     }
     this.sort();
@@ -96,20 +95,20 @@ export class EventLog {
   }
 
   private sort(): void {
-    this.frames.sort((one, other) => (one.at < other.at ? -1 : one.at > other.at ? 1 : order(one, other)));
+    this.frames.sort((a, b) => (a.at < b.at ? -1 : a.at > b.at ? 1 : compareSeq(a, b)));
     this.generation += 1;
   }
 
   private notify(): void {
-    if (this.scheduled) return;
-    this.scheduled = true;
+    if (this.notifyScheduled) return;
+    this.notifyScheduled = true;
     setTimeout(() => {
-      this.scheduled = false;
+      this.notifyScheduled = false;
       this.version.update((n) => n + 1);
     }, 50);
   }
 }
 
-function order(one: Frame, other: Frame): number {
-  return one.session_id === other.session_id ? (one.seq ?? 0) - (other.seq ?? 0) : 0;
+function compareSeq(a: Frame, b: Frame): number {
+  return a.session_id === b.session_id ? (a.seq ?? 0) - (b.seq ?? 0) : 0;
 }

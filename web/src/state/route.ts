@@ -1,20 +1,22 @@
-/** Where the page is: `#/room/part?name=value`. */
+/** The route in the URL fragment: `#/page/part?name=value`. */
 
 import { Store } from "./store";
 
+/** A parsed route. `part` is the rest of the path after the page name. */
 export interface Route {
   page: string;
   part: string;
   query: Record<string, string>;
 }
 
-export function parse(hash: string): Route {
+/** Parses a URL fragment. The default page is `chat`. */
+export function parseRoute(hash: string): Route {
   const [path = "", query = ""] = hash.replace(/^#\/?/, "").split("?", 2);
-  const [room = "", ...rest] = path.split("/");
-  return { page: room || "chat", part: decode(rest.join("/")), query: Object.fromEntries(new URLSearchParams(query)) };
+  const [page = "", ...rest] = path.split("/");
+  return { page: page || "chat", part: decodePart(rest.join("/")), query: Object.fromEntries(new URLSearchParams(query)) };
 }
 
-function decode(text: string): string {
+function decodePart(text: string): string {
   try {
     return decodeURIComponent(text);
   } catch {
@@ -22,19 +24,22 @@ function decode(text: string): string {
   }
 }
 
-export function routeUrl(room: string, part = "", query: Record<string, string | undefined> = {}): string {
-  const said = Object.entries(query).filter((entry): entry is [string, string] => Boolean(entry[1]));
-  const search = said.length ? `?${new URLSearchParams(said)}` : "";
-  return `#/${room}${part ? `/${part}` : ""}${search}`;
+/** Formats a route as a URL fragment. Empty query values are left out. */
+export function routeUrl(page: string, part = "", query: Record<string, string | undefined> = {}): string {
+  const entries = Object.entries(query).filter((entry): entry is [string, string] => Boolean(entry[1]));
+  const search = entries.length ? `?${new URLSearchParams(entries)}` : "";
+  return `#/${page}${part ? `/${part}` : ""}${search}`;
 }
 
-export const route = new Store<Route>(parse(globalThis.location?.hash ?? ""));
+/** The current route. */
+export const route = new Store<Route>(parseRoute(globalThis.location?.hash ?? ""));
 
-export function navigate(to: string, replace = false): void {
+/** Goes to a route. `replace` replaces the current history entry instead of adding one. */
+export function navigate(url: string, replace = false): void {
   if (replace) {
-    history.replaceState(null, "", to);
-    route.set(parse(to));
-  } else location.hash = to;
+    history.replaceState(null, "", url);
+    route.set(parseRoute(url));
+  } else location.hash = url;
 }
 
-globalThis.addEventListener?.("hashchange", () => route.set(parse(location.hash)));
+globalThis.addEventListener?.("hashchange", () => route.set(parseRoute(location.hash)));

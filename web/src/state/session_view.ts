@@ -1,13 +1,12 @@
 /**
- * A session as people see it, folded from its frames: what was said, each tool call with its story,
- * each question, and what is going on now. Pure; the same for a page that was open all along and for
- * one that was opened late.
+ * The view of a session, built from its frames: messages, tool calls with their history, approvals and
+ * the current run. Pure. The result does not depend on when the page started to receive frames.
  */
 
 import { fromFlat } from "../api/frames";
 import type { RecordedAnswer, Frame, Json, JsonObject, Approval, ApprovalState, Risk, Usage } from "../api/types";
 import {
-  type Attempt, type Call, type CallPhase, type ChildSession, type SessionView, EMPTY_VIEW, type SessionItem, type Opinion, type CallRating,
+  type Attempt, type Call, type CallPhase, type ChildSession, type SessionView, EMPTY_VIEW, type SessionItem, type Feedback, type CallRating,
 } from "./session_view_types";
 
 export * from "./session_view_types";
@@ -19,30 +18,31 @@ const obj = (value: Json | undefined): JsonObject | null =>
   value !== null && typeof value === "object" && !Array.isArray(value) ? value : null;
 const list = (value: Json | undefined): Json[] => (Array.isArray(value) ? value : []);
 
-export function addUsage(one: Usage, other: Usage): Usage {
-  const unknown = one.cost_usd === null || other.cost_usd === null;
+/** Adds two usages. The cost of the sum is null if either cost is null. */
+export function addUsage(a: Usage, b: Usage): Usage {
+  const unknown = a.cost_usd === null || b.cost_usd === null;
   return {
-    input_tokens: one.input_tokens + other.input_tokens,
-    output_tokens: one.output_tokens + other.output_tokens,
-    cached_tokens: one.cached_tokens + other.cached_tokens,
-    cost_usd: unknown ? null : one.cost_usd! + other.cost_usd!,
+    input_tokens: a.input_tokens + b.input_tokens,
+    output_tokens: a.output_tokens + b.output_tokens,
+    cached_tokens: a.cached_tokens + b.cached_tokens,
+    cost_usd: unknown ? null : a.cost_usd! + b.cost_usd!,
   };
 }
 
-/** The state after these frames. What was heard before changes nothing. */
-export function fold(before: SessionView, frames: Frame[]): SessionView {
+/** Returns the view after these frames. Frames that the view already includes are ignored. */
+export function applyFrames(before: SessionView, frames: Frame[]): SessionView {
   const draft: SessionView = {
     ...before,
     items: [...before.items],
     calls: { ...before.calls },
-    questions: { ...before.questions },
+    approvals: { ...before.approvals },
     ratings: { ...before.ratings },
   };
   for (const frame of frames) {
     if (frame.seq === null || frame.cursor === null) continue;
     if (frame.type === "text") {
-      // Text belongs after the event that opened its message.
-      if (frame.seq >= draft.seq && isAfter(frame.cursor, draft.cursor)) {
+      // A text delta follows the event that opened its message.
+      if (frame.seq >= draft.seq && isCursorAfter(frame.cursor, draft.cursor)) {
         appendText(draft, frame);
         draft.cursor = frame.cursor;
       }
@@ -51,14 +51,14 @@ export function fold(before: SessionView, frames: Frame[]): SessionView {
     if (frame.seq <= draft.seq) continue;
     draft.seq = frame.seq;
     draft.cursor = frame.cursor;
-    event(draft, frame);
+    applyEvent(draft, frame);
   }
   return draft;
 }
 
 /**
- * Those of the frames that follow on what was heard, in their order. The events of everybody come over
- * the same line, and may be ahead of a session's own: those come again, in their turn.
+ * Returns the frames that follow the view's last event without a gap, in order. The subscription to all
+ * sessions shares the socket and can deliver an event early; the session's own stream delivers it again.
  */
 export function keepContiguous({ seq }: SessionView, frames: Frame[]): Frame[] {
   let last = seq;
@@ -70,48 +70,48 @@ export function keepContiguous({ seq }: SessionView, frames: Frame[]): Frame[] {
   });
 }
 
-function isAfter(cursor: string, other: string): boolean {
+function isCursorAfter(cursor: string, other: string): boolean {
   const [seq = 0, offset = 0] = cursor.split(".").map(Number);
   const [otherSeq = 0, otherOffset = 0] = other.split(".").map(Number);
   return seq > otherSeq || (seq === otherSeq && offset > otherOffset);
 }
 
-/** The place of the item among the last ones, where changes happen. */
-function find(draft: SessionView, kind: SessionItem["kind"], id: string): number {
-  for (let at = draft.items.length - 1; at >= 0; at--) {
-    const item = draft.items[at]!;
-    if (item.kind === kind && item.id === id) return at;
+/** Returns the index of an item, or -1. Searches from the end, where most changes are. */
+function findItemIndex(draft: SessionView, kind: SessionItem["kind"], id: string): number {
+  for (let index = draft.items.length - 1; index >= 0; index--) {
+    const item = draft.items[index]!;
+    if (item.kind === kind && item.id === id) return index;
   }
   return -1;
 }
 
 function appendText(draft: SessionView, frame: Frame): void {
   const id = str(frame.body.message_id);
-  const at = find(draft, "assistant", id);
-  const item = draft.items[at];
+  const index = findItemIndex(draft, "assistant", id);
+  const item = draft.items[index];
   if (item?.kind === "assistant") {
-    draft.items[at] = { ...item, text: item.text + str(frame.body.text) };
+    draft.items[index] = { ...item, text: item.text + str(frame.body.text) };
   } else {
     const fresh = { streaming: true, stopped: false, at: frame.at, seq: frame.seq ?? 0 };
     draft.items.push({ kind: "assistant", id, text: str(frame.body.text), ...fresh });
   }
 }
 
-function change(draft: SessionView, id: Json | undefined, by: (call: Call) => Partial<Call>): void {
+function updateCall(draft: SessionView, id: Json | undefined, change: (call: Call) => Partial<Call>): void {
   const call = draft.calls[str(id)];
-  if (call) draft.calls[call.call_id] = { ...call, ...by(call) };
+  if (call) draft.calls[call.call_id] = { ...call, ...change(call) };
 }
 
-function notice(draft: SessionView, frame: Frame, tone: "info" | "warn" | "bad", said: string, detail: string | null = null): void {
+function addNotice(draft: SessionView, frame: Frame, tone: "info" | "warn" | "bad", text: string, detail: string | null = null): void {
   draft.items.push({
-    kind: "notice", id: `n${frame.seq}`, tone, text: said, detail, at: frame.at, seq: frame.seq ?? 0,
+    kind: "notice", id: `n${frame.seq}`, tone, text, detail, at: frame.at, seq: frame.seq ?? 0,
   });
 }
 
-/** Frames are a closed vocabulary on the server; those of a newer one are passed over. */
-function event(draft: SessionView, frame: Frame): void {
-  const handle = HANDLERS[frame.type];
-  if (handle) handle(draft, frame, frame.body);
+/** Applies one event. Ignores the event types of newer servers. */
+function applyEvent(draft: SessionView, frame: Frame): void {
+  const handler = HANDLERS[frame.type];
+  if (handler) handler(draft, frame, frame.body);
 }
 
 type Handler = (draft: SessionView, frame: Frame, body: JsonObject) => void;
@@ -128,22 +128,22 @@ const HANDLERS: Record<string, Handler> = {
     draft.owner = str(body.owner) || draft.owner;
     draft.title = strOrNull(body.title) ?? draft.title;
     draft.settings = obj(body.settings) ?? draft.settings;
-    notice(draft, frame, "info", "Forked from here on", null);
+    addNotice(draft, frame, "info", "Fork starts here", null);
   },
   session_settings_changed(draft, frame, body) {
     draft.settings = obj(body.settings) ?? draft.settings;
     if ("title" in body) draft.title = strOrNull(body.title);
-    notice(draft, frame, "info", "The session’s settings changed", `by ${str(body.by)}`);
+    addNotice(draft, frame, "info", "Session settings changed", `by ${str(body.by)}`);
   },
   session_closed(draft, frame, body) {
     draft.closed = true;
     draft.run = null;
-    notice(draft, frame, "info", "The session was closed", `by ${str(body.by)}`);
+    addNotice(draft, frame, "info", "Session closed", `by ${str(body.by)}`);
   },
 
   message_queued(draft, _frame, body) {
-    const { message_id, text: said, delivery } = body;
-    draft.queued = [...draft.queued, { message_id: str(message_id), text: str(said), delivery: str(delivery) }];
+    const { message_id, text, delivery } = body;
+    draft.queued = [...draft.queued, { message_id: str(message_id), text: str(text), delivery: str(delivery) }];
   },
   message_accepted(draft, frame, body) {
     const id = str(body.message_id);
@@ -157,20 +157,20 @@ const HANDLERS: Record<string, Handler> = {
   },
   message_completed(draft, frame, body) {
     const id = str(body.message_id);
-    const at = find(draft, "assistant", id);
-    const whole: SessionItem = {
+    const index = findItemIndex(draft, "assistant", id);
+    const completed: SessionItem = {
       kind: "assistant", id, text: str(body.text), at: frame.at, streaming: false,
       stopped: body.stopped === true, seq: frame.seq ?? 0,
     };
-    if (at < 0) draft.items.push(whole);
-    // A step that only calls tools says nothing.
-    else if (!whole.text && !whole.stopped) draft.items.splice(at, 1);
-    else draft.items[at] = whole;
+    if (index < 0) draft.items.push(completed);
+    // A step that only calls tools has an empty message, which is not shown.
+    else if (!completed.text && !completed.stopped) draft.items.splice(index, 1);
+    else draft.items[index] = completed;
   },
-  /** What comes next says why: that the model is asked again, or how the run ended. */
+  /** The next event states the reason: a retry of the model call or the end of the run. */
   message_discarded(draft, _frame, body) {
-    const at = find(draft, "assistant", str(body.message_id));
-    if (at >= 0) draft.items.splice(at, 1);
+    const index = findItemIndex(draft, "assistant", str(body.message_id));
+    if (index >= 0) draft.items.splice(index, 1);
   },
 
   run_started(draft, frame, body) {
@@ -180,11 +180,11 @@ const HANDLERS: Record<string, Handler> = {
     };
   },
   done(draft, frame, body) {
-    end(draft, frame, str(body.outcome) === "cancelled" ? "cancelled" : "completed",
+    endRun(draft, frame, str(body.outcome) === "cancelled" ? "cancelled" : "completed",
       body.by ? `by ${str(body.by)}` : null);
   },
   error(draft, frame, body) {
-    end(draft, frame, "failed", str(body.error));
+    endRun(draft, frame, "failed", str(body.error));
   },
   thinking(draft, frame, body) {
     if (!draft.run) return;
@@ -198,10 +198,10 @@ const HANDLERS: Record<string, Handler> = {
   },
   step_retrying(draft, frame, body) {
     if (draft.run) draft.run = { ...draft.run, retryUntil: strOrNull(body.until) };
-    notice(draft, frame, "warn", "The model is asked again, and begins anew", strOrNull(body.reason));
+    addNotice(draft, frame, "warn", "Retrying the model call", strOrNull(body.reason));
   },
   step_model_fallback(draft, frame, body) {
-    notice(draft, frame, "warn", `Another model takes over${body.to ? `: ${str(body.to)}` : ""}`, strOrNull(body.reason));
+    addNotice(draft, frame, "warn", body.to ? `Switched to model ${str(body.to)}` : "Switched to a fallback model", strOrNull(body.reason));
   },
   context_compacted(draft, frame, body) {
     draft.items.push({
@@ -210,7 +210,7 @@ const HANDLERS: Record<string, Handler> = {
     });
   },
   context_compaction_failed(draft, frame, body) {
-    notice(draft, frame, "warn", "Older parts could not be summarised", strOrNull(body.reason));
+    addNotice(draft, frame, "warn", "Context compaction failed", strOrNull(body.reason));
   },
 
   tool_call_started(draft, frame, body) {
@@ -226,21 +226,21 @@ const HANDLERS: Record<string, Handler> = {
   },
   tool_call_allowed(draft, _frame, body) {
     const edit = obj(body.edit);
-    change(draft, body.call_id, () => ({
+    updateCall(draft, body.call_id, () => ({
       phase: "allowed",
       allowedBy: obj(body.by),
       edit: edit && { arguments: edit.arguments ?? null, reason: strOrNull(edit.reason) ?? undefined },
     }));
   },
   tool_call_attempt_started(draft, frame, body) {
-    change(draft, body.call_id, (call) => ({
+    updateCall(draft, body.call_id, (call) => ({
       phase: "running",
       retryUntil: null,
       attempts: [...call.attempts, { attempt: num(body.attempt), at: frame.at, endedAt: null, reason: null }],
     }));
   },
   tool_call_progress(draft, _frame, body) {
-    change(draft, body.call_id, () => ({
+    updateCall(draft, body.call_id, () => ({
       progress: {
         progress: num(body.progress),
         total: typeof body.total === "number" ? body.total : null,
@@ -249,29 +249,29 @@ const HANDLERS: Record<string, Handler> = {
     }));
   },
   tool_call_retrying(draft, frame, body) {
-    change(draft, body.call_id, (call) => ({
+    updateCall(draft, body.call_id, (call) => ({
       phase: "backing_off",
       retryUntil: strOrNull(body.until),
       attempts: endLastAttempt(call.attempts, frame.at, str(body.reason)),
     }));
   },
   late_result(draft, _frame, body) {
-    change(draft, body.call_id, (call) => ({ lateResults: [...call.lateResults, str(body.summary)] }));
+    updateCall(draft, body.call_id, (call) => ({ lateResults: [...call.lateResults, str(body.summary)] }));
   },
   tool_call_completed(draft, frame, body) {
-    change(draft, body.call_id, (call) => ({
+    updateCall(draft, body.call_id, (call) => ({
       phase: "completed", result: body.result ?? null, truncated: body.truncated === true, cached: body.cached === true,
       endedAt: frame.at, attempts: endLastAttempt(call.attempts, frame.at, null), retryUntil: null,
     }));
   },
   tool_call_failed(draft, frame, body) {
-    change(draft, body.call_id, (call) => ({
+    updateCall(draft, body.call_id, (call) => ({
       phase: "failed", error: str(body.error), reason: str(body.reason), endedAt: frame.at,
       retriesExhausted: body.retries_exhausted === true, attempts: endLastAttempt(call.attempts, frame.at, null), retryUntil: null,
     }));
   },
   authorization_denied(draft, frame, body) {
-    change(draft, body.call_id, () => ({
+    updateCall(draft, body.call_id, () => ({
       phase: "denied", reason: str(body.reason), endedAt: frame.at,
       requiredLevel: typeof body.required_level === "number" ? body.required_level : null,
     }));
@@ -281,30 +281,30 @@ const HANDLERS: Record<string, Handler> = {
     const plan = obj(body.plan);
     const id = str(body.approval_id) || str(body.plan_id);
     if (!plan) return;
-    draft.questions[id] = {
+    draft.approvals[id] = {
       ...(plan as unknown as Approval), approval_id: id, state: "pending", decisions: [], answer: null,
       session_id: frame.session_id, run_id: frame.run_id,
     };
     for (const step of list(plan.steps)) {
-      change(draft, obj(step)?.call_id, () => ({ phase: "waiting", approval_id: id }));
+      updateCall(draft, obj(step)?.call_id, () => ({ phase: "waiting", approval_id: id }));
     }
-    // One whose outcome nobody knows does not run any more.
-    if (plan.kind === "unknown_outcome") change(draft, obj(plan.call)?.call_id, () => ({ phase: "waiting", approval_id: id }));
-    draft.items.push({ kind: "question", id, seq: frame.seq ?? 0 });
+    // A call with an unknown outcome is not running.
+    if (plan.kind === "unknown_outcome") updateCall(draft, obj(plan.call)?.call_id, () => ({ phase: "waiting", approval_id: id }));
+    draft.items.push({ kind: "approval", id, seq: frame.seq ?? 0 });
   },
   approval_decided(draft, _frame, body) {
-    const question = draft.questions[str(body.approval_id)];
-    if (!question) return;
-    const decisions = [...question.decisions, ...(list(body.steps) as unknown as RecordedAnswer[])];
-    const answer = (obj(body.answer) as unknown as RecordedAnswer | null) ?? question.answer;
+    const approval = draft.approvals[str(body.approval_id)];
+    if (!approval) return;
+    const decisions = [...approval.decisions, ...(list(body.steps) as unknown as RecordedAnswer[])];
+    const answer = (obj(body.answer) as unknown as RecordedAnswer | null) ?? approval.answer;
     const state: ApprovalState = body.closed === true ? "decided" : "pending";
-    draft.questions[question.approval_id] = { ...question, decisions, answer, state };
+    draft.approvals[approval.approval_id] = { ...approval, decisions, answer, state };
   },
   approval_escalated(draft, _frame, body) {
-    const question = draft.questions[str(body.approval_id)];
-    if (!question) return;
-    draft.questions[question.approval_id] = {
-      ...question, escalated_to: str(body.to), deadline: strOrNull(body.deadline),
+    const approval = draft.approvals[str(body.approval_id)];
+    if (!approval) return;
+    draft.approvals[approval.approval_id] = {
+      ...approval, escalated_to: str(body.to), deadline: strOrNull(body.deadline),
     };
   },
   approval_expired(draft, _frame, body) {
@@ -314,27 +314,27 @@ const HANDLERS: Record<string, Handler> = {
     closeApproval(draft, body, "cancelled");
   },
   preflight_skipped(draft, frame, body) {
-    notice(draft, frame, "warn", "There is no plan to look at first", strOrNull(body.warning));
+    addNotice(draft, frame, "warn", "Preflight plan skipped", strOrNull(body.warning));
   },
   child_event(draft, _frame, body) {
     const event = obj(body.event);
     if (!event) return;
     const inner = fromFlat(event);
-    const fresh = { session_id: inner.session_id, agent: inner.agent, call_id: str(body.call_id), gone: false, conversation: EMPTY_VIEW };
+    const fresh = { session_id: inner.session_id, agent: inner.agent, call_id: str(body.call_id), gone: false, view: EMPTY_VIEW };
     const child = draft.children[inner.session_id] ?? fresh;
-    draft.children = { ...draft.children, [inner.session_id]: { ...child, conversation: fold(child.conversation, [inner]) } };
+    draft.children = { ...draft.children, [inner.session_id]: { ...child, view: applyFrames(child.view, [inner]) } };
   },
   child_gone(draft, _frame, body) {
-    const gone = childrenOf(draft, str(body.call_id)).map((child): [string, ChildSession] => [child.session_id, { ...child, gone: true }]);
+    const gone = childSessionsOfCall(draft, str(body.call_id)).map((child): [string, ChildSession] => [child.session_id, { ...child, gone: true }]);
     draft.children = { ...draft.children, ...Object.fromEntries(gone) };
   },
   feedback_given(draft, frame, body) {
-    const given = { by: str(body.by), comment: strOrNull(body.comment), at: frame.at };
+    const common = { by: str(body.by), comment: strOrNull(body.comment), at: frame.at };
     if (body.about === "call") {
-      change(draft, body.call_id, (call) => ({ verdicts: opinions(call.verdicts, { ...given, value: str(body.verdict) as CallRating }) }));
+      updateCall(draft, body.call_id, (call) => ({ verdicts: replaceFeedback(call.verdicts, { ...common, value: str(body.verdict) as CallRating }) }));
     } else {
       const id = str(body.message_id);
-      draft.ratings[id] = opinions(draft.ratings[id] ?? [], { ...given, value: num(body.rating) });
+      draft.ratings[id] = replaceFeedback(draft.ratings[id] ?? [], { ...common, value: num(body.rating) });
     }
   },
   grant_added(draft) {
@@ -345,9 +345,9 @@ const HANDLERS: Record<string, Handler> = {
   },
 };
 
-/** Who says something anew takes back what they said. */
-function opinions<T>(before: Opinion<T>[], given: Opinion<T>): Opinion<T>[] {
-  return [...before.filter((one) => one.by !== given.by), given];
+/** Replaces the earlier feedback of the same user. */
+function replaceFeedback<T>(before: Feedback<T>[], added: Feedback<T>): Feedback<T>[] {
+  return [...before.filter((feedback) => feedback.by !== added.by), added];
 }
 
 function endLastAttempt(attempts: Attempt[], at: string, reason: string | null): Attempt[] {
@@ -356,50 +356,50 @@ function endLastAttempt(attempts: Attempt[], at: string, reason: string | null):
 }
 
 function closeApproval(draft: SessionView, body: JsonObject, state: ApprovalState): void {
-  const question = draft.questions[str(body.approval_id)];
-  if (question) draft.questions[question.approval_id] = { ...question, state };
+  const approval = draft.approvals[str(body.approval_id)];
+  if (approval) draft.approvals[approval.approval_id] = { ...approval, state };
 }
 
-function end(draft: SessionView, frame: Frame, outcome: "completed" | "cancelled" | "failed", said: string | null): void {
+function endRun(draft: SessionView, frame: Frame, outcome: "completed" | "cancelled" | "failed", text: string | null): void {
   const usage = obj(frame.body.usage) as unknown as Usage | null;
   const started = draft.run?.startedAt ?? frame.at;
   if (usage) draft.usage = addUsage(draft.usage, usage);
   draft.run = null;
-  // What was streaming when the run was cancelled has ended too.
+  // A cancelled run also ends the message that is being streamed.
   draft.items = draft.items.map((item) =>
     item.kind === "assistant" && item.streaming ? { ...item, streaming: false, stopped: true } : item);
   draft.items.push({
-    kind: "end", id: `e${frame.seq}`, outcome, text: said, usage, at: frame.at,
+    kind: "end", id: `e${frame.seq}`, outcome, text, usage, at: frame.at,
     ms: Date.parse(frame.at) - Date.parse(started), seq: frame.seq ?? 0,
   });
 }
 
-/** What a fork begins with: the conversation of its source, in which nothing is open any more. */
-export function forkedView(source: SessionView): SessionView {
-  const over = new Set<CallPhase>(["completed", "failed", "denied"]);
+/** Returns the initial view of a fork: the conversation of its source without open calls and approvals. */
+export function viewForFork(source: SessionView): SessionView {
+  const ended = new Set<CallPhase>(["completed", "failed", "denied"]);
   const calls = Object.entries(source.calls).map(([id, call]) => [
-    id, over.has(call.phase) ? call : { ...call, phase: "failed", reason: "cancelled", error: "cancelled by the fork" },
+    id, ended.has(call.phase) ? call : { ...call, phase: "failed", reason: "cancelled", error: "cancelled by the fork" },
   ]);
   const items = source.items
-    .filter((item) => item.kind !== "question")
+    .filter((item) => item.kind !== "approval")
     .map((item) => (item.kind === "assistant" ? { ...item, streaming: false } : item));
   return { ...EMPTY_VIEW, items, calls: Object.fromEntries(calls) as Record<string, Call> };
 }
 
-/** What the session is doing, in a word. */
-export function statusOf(conversation: SessionView): "closed" | "waiting" | "running" | "idle" {
-  if (conversation.closed) return "closed";
-  if (pendingApprovals(conversation).length) return "waiting";
-  return conversation.run ? "running" : "idle";
+/** Returns the status of the session. */
+export function sessionStatus(view: SessionView): "closed" | "waiting" | "running" | "idle" {
+  if (view.closed) return "closed";
+  if (pendingApprovals(view).length) return "waiting";
+  return view.run ? "running" : "idle";
 }
 
-/** The questions that wait, those of its children too. */
-export function pendingApprovals({ questions, children }: SessionView): Approval[] {
-  const own = Object.values(questions).filter((question) => question.state === "pending");
-  return [...own, ...Object.values(children).flatMap((child) => pendingApprovals(child.conversation))];
+/** Returns the pending approvals of the session and of its child sessions. */
+export function pendingApprovals({ approvals, children }: SessionView): Approval[] {
+  const own = Object.values(approvals).filter((approval) => approval.state === "pending");
+  return [...own, ...Object.values(children).flatMap((child) => pendingApprovals(child.view))];
 }
 
-/** The children that work for that call. */
-export function childrenOf({ children }: Pick<SessionView, "children">, call_id: string): ChildSession[] {
+/** Returns the child sessions that work for a call. */
+export function childSessionsOfCall({ children }: Pick<SessionView, "children">, call_id: string): ChildSession[] {
   return Object.values(children).filter((child) => child.call_id === call_id);
 }

@@ -1,28 +1,32 @@
-/** What a conversation is made of. */
+/** The types of a session's view. */
 
 import type { Json, JsonObject, Approval, Risk, Usage } from "../api/types";
 
+/** The phase of a tool call. */
 export type CallPhase =
   | "proposed" | "waiting" | "allowed" | "running" | "backing_off" | "completed" | "failed" | "denied";
 
+/** One attempt of a tool call. */
 export interface Attempt {
   attempt: number;
   at: string;
   endedAt: string | null;
-  /** Why it is tried again. */
+  /** The reason for the retry that follows this attempt. */
   reason: string | null;
 }
 
+/** A user's rating of a tool call. */
 export type CallRating = "good" | "unnecessary" | "wrong";
 
-/** What somebody thinks of an answer or of a call; what they thought before is replaced. */
-export interface Opinion<T> {
+/** One user's latest feedback on an answer or on a call. */
+export interface Feedback<T> {
   by: string;
   value: T;
   comment: string | null;
   at: string;
 }
 
+/** A tool call and its history. */
 export interface Call {
   call_id: string;
   tool: string;
@@ -33,7 +37,7 @@ export interface Call {
   at: string;
   seq: number;
   phase: CallPhase;
-  /** Why it may run: `{kind, …}`. */
+  /** The source of the permission to run: `{kind, …}`. */
   allowedBy: JsonObject | null;
   edit: { arguments: Json; reason?: string } | null;
   attempts: Attempt[];
@@ -41,7 +45,7 @@ export interface Call {
   progress: { progress: number; total: number | null; message: string | null } | null;
   result: Json | undefined;
   truncated: boolean;
-  /** It is the result of an earlier call. */
+  /** True if the result is that of an earlier call. */
   cached: boolean;
   error: string | null;
   reason: string | null;
@@ -50,47 +54,51 @@ export interface Call {
   endedAt: string | null;
   lateResults: string[];
   approval_id: string | null;
-  verdicts: Opinion<CallRating>[];
+  verdicts: Feedback<CallRating>[];
 }
 
+/** An entry of the session's message list. */
 export type SessionItem =
   | { kind: "user"; id: string; text: string; at: string; seq: number }
   | { kind: "assistant"; id: string; text: string; at: string; streaming: boolean; stopped: boolean; seq: number }
   | { kind: "call"; id: string; seq: number }
-  | { kind: "question"; id: string; seq: number }
+  | { kind: "approval"; id: string; seq: number }
   | { kind: "notice"; id: string; tone: "info" | "warn" | "bad"; text: string; detail: string | null; at: string; seq: number }
   | { kind: "summary"; id: string; through: number; text: string; usage: Usage | null; at: string; seq: number }
   | { kind: "end"; id: string; outcome: "completed" | "cancelled" | "failed"; text: string | null; usage: Usage | null; at: string; ms: number; seq: number };
 
+/** The current run of a session. */
 export interface Run {
   run_id: string;
   startedAt: string;
   step: number;
   model: string | null;
   planning: boolean;
-  /** It is asked for a summary of what was said before. */
+  /** True while the model summarises the older part of the conversation. */
   compacting: boolean;
-  /** Until when it waits before it asks the model again. */
+  /** The time of the next attempt of the model call. */
   retryUntil: string | null;
 }
 
+/** A message that waits for its run. */
 export interface QueuedMessage {
   message_id: string;
   text: string;
   delivery: string;
 }
 
-/** A session of another agent that works for a call, as its parent is told of it: without what was said. */
+/** A child session, built from the events that the parent's log mirrors. These contain no text. */
 export interface ChildSession {
   session_id: string;
   agent: string;
-  /** The call of this session, or of a child, that it works for. */
+  /** The call that the child session works for: of this session or of another child. */
   call_id: string;
-  /** It is gone, or never was. */
+  /** True if the child session was purged or never created. */
   gone: boolean;
-  conversation: SessionView;
+  view: SessionView;
 }
 
+/** The state of a session that the dashboard shows. */
 export interface SessionView {
   seq: number;
   cursor: string;
@@ -101,21 +109,23 @@ export interface SessionView {
   closed: boolean;
   items: SessionItem[];
   calls: Record<string, Call>;
-  questions: Record<string, Approval>;
+  approvals: Record<string, Approval>;
   queued: QueuedMessage[];
   run: Run | null;
   usage: Usage;
-  /** How many approvals for the session hold. */
+  /** The number of grants in force. */
   grants: number;
-  /** Stars, 1 to 5, by the message they are for. */
-  ratings: Record<string, Opinion<number>[]>;
-  /** Children, and theirs, by their sessions. */
+  /** The ratings of answers, 1 to 5 stars, by message id. */
+  ratings: Record<string, Feedback<number>[]>;
+  /** All descendant sessions, by session id. */
   children: Record<string, ChildSession>;
 }
 
+/** A usage of zero. */
 export const NO_USAGE: Usage = { input_tokens: 0, output_tokens: 0, cached_tokens: 0, cost_usd: 0 };
 
+/** The view of a session without events. */
 export const EMPTY_VIEW: SessionView = {
   seq: 0, cursor: "", title: null, agent: "", owner: "", settings: null, closed: false, items: [],
-  calls: {}, questions: {}, queued: [], run: null, usage: NO_USAGE, grants: 0, ratings: {}, children: {},
+  calls: {}, approvals: {}, queued: [], run: null, usage: NO_USAGE, grants: 0, ratings: {}, children: {},
 };

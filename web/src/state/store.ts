@@ -1,7 +1,8 @@
-/** State that components look at: a value, replaced as a whole, and who wants to know. */
+/** Observable state: a value that is replaced as a whole, with listeners. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
 
+/** A value with change listeners. */
 export class Store<T> {
   private readonly listeners = new Set<() => void>();
 
@@ -17,30 +18,32 @@ export class Store<T> {
     for (const listener of [...this.listeners]) listener();
   }
 
+  /** Replaces the value by the result of `change`. */
   update(change: (value: T) => T): void {
     this.set(change(this.value));
   }
 
+  /** Calls `listener` after each change. Returns a function that removes the listener. */
   listen(listener: () => void): () => void {
     this.listeners.add(listener);
     return () => this.listeners.delete(listener);
   }
 }
 
-/** The part of the store that a component needs; it renders again when that part is another. */
+/** Returns the selected part of the store's value and re-renders the component when that part changes. */
 export function useStore<T, S = T>(store: Store<T>, select: (value: T) => S = (value) => value as unknown as S): S {
   const [, render] = useState(0);
   const selected = select(store.get());
-  const now = useRef({ select, selected });
-  now.current = { select, selected };
+  const latest = useRef({ select, selected });
+  latest.current = { select, selected };
   useEffect(() => {
-    const look = () => {
-      const next = now.current.select(store.get());
-      if (!Object.is(next, now.current.selected)) render((n) => n + 1);
+    const checkForChange = () => {
+      const next = latest.current.select(store.get());
+      if (!Object.is(next, latest.current.selected)) render((n) => n + 1);
     };
-    // It may have changed between the first look and now.
-    look();
-    return store.listen(look);
+    // The value may have changed between the render and this effect.
+    checkForChange();
+    return store.listen(checkForChange);
   }, [store]);
   return selected;
 }

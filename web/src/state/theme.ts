@@ -1,29 +1,32 @@
-/** Light or dark: what the system says, until somebody says otherwise. */
+/** The colour theme. It follows the system until the user selects one, which is stored in the browser. */
 
 import { Store } from "./store";
 
+/** A colour theme. */
 export type Theme = "light" | "dark";
-const KEY = "greenroom.theme";
+const STORAGE_KEY = "greenroom.theme";
 
-const system = matchMedia("(prefers-color-scheme: dark)");
-const chosen = (): Theme | null => {
-  const said = localStorage.getItem(KEY);
-  return said === "light" || said === "dark" ? said : null;
+const prefersDark = matchMedia("(prefers-color-scheme: dark)");
+const loadSelectedTheme = (): Theme | null => {
+  const stored = localStorage.getItem(STORAGE_KEY);
+  return stored === "light" || stored === "dark" ? stored : null;
 };
 
-export const theme = new Store<Theme>(chosen() ?? (system.matches ? "dark" : "light"));
+/** The current theme. */
+export const theme = new Store<Theme>(loadSelectedTheme() ?? (prefersDark.matches ? "dark" : "light"));
 
-const apply = () => {
+const applyTheme = () => {
   document.documentElement.dataset.theme = theme.get();
 };
-apply();
-theme.listen(apply);
-system.addEventListener("change", () => {
-  if (!chosen()) theme.set(system.matches ? "dark" : "light");
+applyTheme();
+theme.listen(applyTheme);
+prefersDark.addEventListener("change", () => {
+  if (!loadSelectedTheme()) theme.set(prefersDark.matches ? "dark" : "light");
 });
 
+/** Switches between light and dark, and stores the selection. */
 export function toggleTheme(): void {
   const next = theme.get() === "dark" ? "light" : "dark";
-  localStorage.setItem(KEY, next);
+  localStorage.setItem(STORAGE_KEY, next);
   theme.set(next);
 }

@@ -1,47 +1,49 @@
-/** The live actors, as the server tells of their changes; and how full each mailbox was lately. */
+/** The live actors, kept up to date by the server, and the recent depths of their mailboxes. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { followList } from "../../api/list_stream";
 import type { Actor } from "../../api/types";
 
-/** Between two looks at the mailboxes. */
+/** The interval between two samples of the mailbox depths. */
 const SAMPLE_INTERVAL_MS = 1_000;
-/** Looks that are remembered. */
+/** The number of samples kept per actor. */
 const SAMPLES_MAX = 60;
 
+/** The live actors, their recent mailbox depths by path, and the state of the stream. */
 export interface Actors {
   actors: Actor[];
   depths: Map<string, number[]>;
   state: "loading" | "live" | "lost";
 }
 
+/** Follows the live actors while the component is mounted. */
 export function useActors(): Actors {
   const [shown, setShown] = useState<Actors>({ actors: [], depths: new Map(), state: "loading" });
   const known = useRef(new Map<string, Actor>());
   const depths = useRef(new Map<string, number[]>());
   useEffect(() => {
-    const show = (state: Actors["state"]) => {
-      const actors = [...known.current.values()].sort((one, other) => (one.path < other.path ? -1 : 1));
+    const publish = (state: Actors["state"]) => {
+      const actors = [...known.current.values()].sort((a, b) => (a.path < b.path ? -1 : 1));
       setShown({ actors, depths: depths.current, state });
     };
-    const leave = followList<Actor>("/admin/actors", {
+    const unsubscribe = followList<Actor>("/admin/actors", {
       onReset: () => known.current.clear(),
       onChange({ changed, gone }) {
         for (const actor of changed) known.current.set(actor.path, actor);
         for (const path of gone) known.current.delete(path);
-        show("live");
+        publish("live");
       },
-      onLost: () => show("lost"),
+      onLost: () => publish("lost"),
     });
-    const looking = setInterval(() => {
+    const sampleTimer = setInterval(() => {
       const next = new Map<string, number[]>();
       for (const [path, actor] of known.current) next.set(path, [...(depths.current.get(path) ?? []), actor.mailbox_depth].slice(-SAMPLES_MAX));
       depths.current = next;
       setShown((before) => ({ ...before, depths: next }));
     }, SAMPLE_INTERVAL_MS);
     return () => {
-      leave();
-      clearInterval(looking);
+      unsubscribe();
+      clearInterval(sampleTimer);
     };
   }, []);
   return shown;

@@ -1,4 +1,4 @@
-/** The story of one tool call: a line, and all of it when it is opened. */
+/** The card of a tool call: a summary line, and its details when it is open. */
 
 import { memo } from "preact/compat";
 import { useState } from "preact/hooks";
@@ -10,43 +10,44 @@ import { Badge, RiskBadge } from "../../components/ui";
 import { CALL_RATINGS } from "../../components/call_ratings";
 import { EscapedText, escapeUnsafe } from "../../components/escaped_text";
 import { formatDuration, formatArguments, LEVEL_LABELS } from "../../components/format";
-import { Diff } from "../../approvals/diff";
+import { ArgumentDiff } from "../../approvals/argument_diff";
 import type { Call } from "../../state/session_view";
 import { CallFeedback } from "./feedback";
 
-const LOOK: Record<Call["phase"], { icon: IconName; tone: string; said: string }> = {
-  proposed: { icon: "tools", tone: "", said: "proposed" },
-  waiting: { icon: "shield", tone: "warn", said: "waits for a person" },
-  allowed: { icon: "tools", tone: "", said: "waits its turn" },
-  running: { icon: "tools", tone: "live", said: "running" },
-  backing_off: { icon: "retry", tone: "warn", said: "tries again" },
-  completed: { icon: "check", tone: "good", said: "done" },
-  failed: { icon: "close", tone: "bad", said: "failed" },
-  denied: { icon: "shield", tone: "bad", said: "denied" },
+const PHASE_STYLES: Record<Call["phase"], { icon: IconName; tone: string; label: string }> = {
+  proposed: { icon: "tools", tone: "", label: "proposed" },
+  waiting: { icon: "shield", tone: "warn", label: "waiting for approval" },
+  allowed: { icon: "tools", tone: "", label: "queued" },
+  running: { icon: "tools", tone: "live", label: "running" },
+  backing_off: { icon: "retry", tone: "warn", label: "retrying" },
+  completed: { icon: "check", tone: "good", label: "done" },
+  failed: { icon: "close", tone: "bad", label: "failed" },
+  denied: { icon: "shield", tone: "bad", label: "denied by policy" },
 };
 
 const REASONS: Record<string, string> = {
-  rejected: "rejected by a person", expired: "nobody answered in time", cancelled: "cancelled", timeout: "took too long",
-  crashed: "crashed", unavailable: "tool unavailable", invalid_arguments: "arguments do not fit", unknown_tool: "no such tool",
+  rejected: "rejected", expired: "approval expired", cancelled: "cancelled", timeout: "timed out",
+  crashed: "crashed", unavailable: "tool unavailable", invalid_arguments: "invalid arguments", unknown_tool: "unknown tool",
   outcome_unknown: "outcome unknown", error: "failed",
 };
 
+/** Shows a tool call. */
 export const CallCard = memo(function CallCard({ call, session_id }: { call: Call; session_id: string }) {
   const [isOpen, setOpen] = useState(false);
-  const look = LOOK[call.phase];
-  const said = call.phase === "failed" ? (REASONS[call.reason ?? ""] ?? look.said) : look.said;
+  const style = PHASE_STYLES[call.phase];
+  const label = call.phase === "failed" ? (REASONS[call.reason ?? ""] ?? style.label) : style.label;
   return (
-    <div class={`call ${look.tone}`} data-tool={call.tool} data-phase={call.phase}>
+    <div class={`call ${style.tone}`} data-tool={call.tool} data-phase={call.phase}>
       <details open={isOpen} onToggle={(event) => setOpen(event.currentTarget.open)}>
         <summary>
-          <span class="call-icon"><Icon name={look.icon} size={15} /></span>
+          <span class="call-icon"><Icon name={style.icon} size={15} /></span>
           <code class="tool-name"><EscapedText text={call.tool} /></code>
-          <span class="call-gist">{formatArguments(call.edit?.arguments ?? call.arguments)}</span>
-          {call.verdicts.map((one) => <Badge key={one.by} tone={CALL_RATINGS[one.value].tone} title={`${CALL_RATINGS[one.value].title}, says ${one.by}`}>{CALL_RATINGS[one.value].label.toLowerCase()}</Badge>)}
+          <span class="call-summary">{formatArguments(call.edit?.arguments ?? call.arguments)}</span>
+          {call.verdicts.map((rating) => <Badge key={rating.by} tone={CALL_RATINGS[rating.value].tone} title={`${CALL_RATINGS[rating.value].title}, rated by ${rating.by}`}>{CALL_RATINGS[rating.value].label.toLowerCase()}</Badge>)}
           <span class="call-state">
             {call.phase === "backing_off" && call.retryUntil
-              ? <>attempt {call.attempts.length} failed; again in <Countdown until={call.retryUntil} over="a moment" /></>
-              : call.phase === "running" && call.attempts.length ? <Running call={call} /> : <>{said}<DurationText call={call} /></>}
+              ? <>retrying in <Countdown until={call.retryUntil} endedText="a moment" /> (attempt {call.attempts.length + 1})</>
+              : call.phase === "running" && call.attempts.length ? <Running call={call} /> : <>{label}<DurationText call={call} /></>}
           </span>
           <Icon name="chevron" size={15} />
         </summary>
@@ -60,21 +61,21 @@ export const CallCard = memo(function CallCard({ call, session_id }: { call: Cal
 
 function Running({ call }: { call: Call }) {
   const attempt = call.attempts[call.attempts.length - 1]!;
-  return <>{attempt.attempt > 1 ? `attempt ${attempt.attempt}, ` : ""}running <ElapsedTime at={attempt.at} /></>;
+  return <>{attempt.attempt > 1 ? `attempt ${attempt.attempt}, ` : ""}running <ElapsedTime timestamp={attempt.at} /></>;
 }
 
 function DurationText({ call }: { call: Call }) {
-  if (call.cached) return <span class="took"> from an earlier call</span>;
+  if (call.cached) return <span class="call-duration"> cached</span>;
   const first = call.attempts[0];
   if (!first || !call.endedAt) return null;
-  const tries = call.attempts.length > 1 ? `, ${call.attempts.length} attempts` : "";
-  return <span class="took"> {formatDuration(Date.parse(call.endedAt) - Date.parse(first.at))}{tries}</span>;
+  const attemptsText = call.attempts.length > 1 ? `, ${call.attempts.length} attempts` : "";
+  return <span class="call-duration"> {formatDuration(Date.parse(call.endedAt) - Date.parse(first.at))}{attemptsText}</span>;
 }
 
-/** Why it did not come to an end as proposed; seen without opening. */
+/** The reason of a denial or a failure. It is visible while the card is closed. */
 function FailureReason({ call }: { call: Call }) {
   if (call.phase === "denied") {
-    return <p class="call-reason"><EscapedText text={call.reason ?? ""} />{call.requiredLevel !== null && <small>It takes L{call.requiredLevel} {LEVEL_LABELS[call.requiredLevel]?.toLowerCase()}.</small>}</p>;
+    return <p class="call-reason"><EscapedText text={call.reason ?? ""} />{call.requiredLevel !== null && <small>Requires L{call.requiredLevel} {LEVEL_LABELS[call.requiredLevel]?.toLowerCase()}.</small>}</p>;
   }
   if (call.phase !== "failed") return null;
   return <p class="call-reason"><EscapedText text={call.error ?? ""} />{call.retriesExhausted && <small>All {call.attempts.length} attempts failed.</small>}</p>;
@@ -90,13 +91,13 @@ function Progress({ call }: { call: Call }) {
   );
 }
 
-const OVER = new Set<Call["phase"]>(["completed", "failed", "denied"]);
+const ENDED_PHASES = new Set<Call["phase"]>(["completed", "failed", "denied"]);
 
 function CallDetail({ call, session_id }: { call: Call; session_id: string }) {
   return (
-    <div class="story">
+    <div class="call-detail">
       <section><h3>Arguments</h3>
-        {call.edit ? <Diff before={call.arguments} after={call.edit.arguments} /> : <JsonView value={call.arguments} label="arguments" />}
+        {call.edit ? <ArgumentDiff before={call.arguments} after={call.edit.arguments} /> : <JsonView value={call.arguments} label="arguments" />}
         {call.edit?.reason && <p class="hint">edited: {call.edit.reason}</p>}
       </section>
       {call.attempts.length > 1 && (
@@ -105,7 +106,7 @@ function CallDetail({ call, session_id }: { call: Call; session_id: string }) {
             {call.attempts.map((attempt) => (
               <li key={attempt.attempt}>
                 <span>{attempt.attempt}</span>
-                <span>{attempt.reason ?? (call.phase === "completed" ? "worked" : (call.error ?? "…"))}</span>
+                <span>{attempt.reason ?? (call.phase === "completed" ? "succeeded" : (call.error ?? "…"))}</span>
                 <span class="numbers">{attempt.endedAt && formatDuration(Date.parse(attempt.endedAt) - Date.parse(attempt.at))}</span>
               </li>
             ))}
@@ -113,25 +114,25 @@ function CallDetail({ call, session_id }: { call: Call; session_id: string }) {
         </section>
       )}
       {call.result !== undefined && (
-        <section><h3>Result{call.truncated && <small> cut to fit</small>}</h3><JsonView value={call.result} label="result" /></section>
+        <section><h3>Result{call.truncated && <small> truncated</small>}</h3><JsonView value={call.result} label="result" /></section>
       )}
-      {call.lateResults.map((late) => <p class="hint" key={late}>A late result was noted and changed nothing: <EscapedText text={late} /></p>)}
+      {call.lateResults.map((lateResult) => <p class="hint" key={lateResult}>Late result, ignored: <EscapedText text={lateResult} /></p>)}
       <dl class="facts">
         <div><dt>Risk</dt><dd><RiskBadge risk={call.risk} /></dd></div>
         {call.allowedBy && <div><dt>Allowed by</dt><dd>{allowedByText(call.allowedBy)}</dd></div>}
         <div><dt>Digest</dt><dd><code title={call.digest}>{call.digest.slice(0, 12)}</code></dd></div>
       </dl>
-      {OVER.has(call.phase) && <CallFeedback session_id={session_id} call={call} />}
+      {ENDED_PHASES.has(call.phase) && <CallFeedback session_id={session_id} call={call} />}
     </div>
   );
 }
 
-function allowedByText(by: JsonObject): string {
-  switch (by.kind) {
-    case "policy": return `the policy: ${String(by.why ?? "")}`;
-    case "approval": return `${String(by.by ?? "a person")}, who approved it`;
-    case "grant": return "an approval for this session";
-    case "preflight": return `the plan that ${String(by.by ?? "a person")} approved`;
-    default: return String(by.kind);
+function allowedByText(allowedBy: JsonObject): string {
+  switch (allowedBy.kind) {
+    case "policy": return `policy: ${String(allowedBy.why ?? "")}`;
+    case "approval": return `approval by ${String(allowedBy.by ?? "an approver")}`;
+    case "grant": return "approval for this session";
+    case "preflight": return `preflight plan, approved by ${String(allowedBy.by ?? "an approver")}`;
+    default: return String(allowedBy.kind);
   }
 }

@@ -1,4 +1,4 @@
-/** Where people write. */
+/** The message input of a session. */
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
@@ -6,120 +6,121 @@ import type { OnBusy, WorkflowRequest } from "../../api/client";
 import type { Problem } from "../../api/http";
 import { Button, IconButton, SegmentedControl } from "../../components/ui";
 import { getDraft, saveDraft } from "../../state/drafts";
-import { selectWorkflow, type SelectedWorkflow, matching, useWorkflows, WorkflowForm, WorkflowList } from "./workflows";
+import { selectWorkflow, type SelectedWorkflow, matchWorkflows, useWorkflows, WorkflowForm, WorkflowList } from "./workflows";
 
-/** What the server takes. */
+/** The server's limit for a message. */
 const MESSAGE_BYTES_MAX = 256 * 1024;
-/** Lines that the field grows to. */
+/** The maximum height of the input in pixels. */
 const HEIGHT_MAX = 220;
 
-export function Composer({ conversation, state, problem, onSend, onCancel, options }: {
-  /** What it is for: what is written and not sent is kept by it. */
-  conversation: string;
+/** The message input, with workflows, delivery options and the stop button. */
+export function Composer({ draftKey, state, problem, onSend, onCancel, options }: {
+  /** The key under which the unsent text is kept. */
+  draftKey: string;
   state: "new" | "idle" | "running" | "waiting" | "closed";
   problem: Problem | null;
   onSend: (message: string, message_id: string, onBusy: OnBusy, workflow?: WorkflowRequest) => Promise<boolean>;
   onCancel: () => void;
   options?: ComponentChildren;
 }) {
-  const [text, setText] = useState(() => getDraft(conversation));
+  const [text, setText] = useState(() => getDraft(draftKey));
   const [onBusy, setOnBusy] = useState<OnBusy>("queue");
   const [sending, setSending] = useState(false);
-  // The same message under the same name, however often it is tried.
-  const id = useRef(crypto.randomUUID());
-  const field = useRef<HTMLTextAreaElement>(null);
-  const busy = state === "running" || state === "waiting";
-  const tooLong = text.length > MESSAGE_BYTES_MAX / 4 && new Blob([text]).size > MESSAGE_BYTES_MAX;
+  // A retry of the same message uses the same id, so it starts only one run.
+  const messageId = useRef(crypto.randomUUID());
+  const textareaRef = useRef<HTMLTextAreaElement>(null);
+  const isRunning = state === "running" || state === "waiting";
+  const isTooLong = text.length > MESSAGE_BYTES_MAX / 4 && new Blob([text]).size > MESSAGE_BYTES_MAX;
   useEffect(() => {
-    saveDraft(conversation, text);
-    const element = field.current;
+    saveDraft(draftKey, text);
+    const element = textareaRef.current;
     if (!element) return;
     element.style.height = "auto";
     element.style.height = `${Math.min(element.scrollHeight, HEIGHT_MAX)}px`;
   }, [text]);
   useLayoutEffect(() => {
-    if (innerWidth >= 760) field.current?.focus();
+    if (innerWidth >= 760) textareaRef.current?.focus();
   }, []);
-  const [chosen, setChosen] = useState<SelectedWorkflow | null>(null);
-  const [row, setRow] = useState(0);
-  /** Escape closes the list until something else is written. */
-  const [isShut, setShut] = useState(false);
+  const [selectedWorkflow, setSelectedWorkflow] = useState<SelectedWorkflow | null>(null);
+  const [activeIndex, setActiveIndex] = useState(0);
+  /** True after Escape closed the workflow list, until the text changes. */
+  const [isListClosed, setListClosed] = useState(false);
   const listId = useId();
-  const isSlash = !chosen && /^\/\S*$/.test(text);
+  const isSlash = !selectedWorkflow && /^\/\S*$/.test(text);
   const workflows = useWorkflows(isSlash);
-  const found = isSlash && !isShut ? matching(workflows, text).slice(0, 8) : [];
-  const ready = (chosen ? chosen.complete : text.trim() !== "") && !sending && !tooLong;
+  const matches = isSlash && !isListClosed ? matchWorkflows(workflows, text).slice(0, 8) : [];
+  const canSend = (selectedWorkflow ? selectedWorkflow.isComplete : text.trim() !== "") && !sending && !isTooLong;
   const send = async () => {
-    if (!ready) return;
+    if (!canSend) return;
     setSending(true);
-    const sent = await onSend(text.trim(), id.current, onBusy, chosen?.request);
+    const wasSent = await onSend(text.trim(), messageId.current, onBusy, selectedWorkflow?.request);
     setSending(false);
-    if (!sent) return;
-    id.current = crypto.randomUUID();
+    if (!wasSent) return;
+    messageId.current = crypto.randomUUID();
     setText("");
-    setChosen(null);
-    field.current?.focus();
+    setSelectedWorkflow(null);
+    textareaRef.current?.focus();
   };
-  const pick = (at: number) => {
-    const workflow = found[at];
+  const pickWorkflow = (index: number) => {
+    const workflow = matches[index];
     if (!workflow) return;
-    setChosen(selectWorkflow(workflow));
+    setSelectedWorkflow(selectWorkflow(workflow));
     setText("");
   };
-  const stop = () => {
-    // The button goes with the run.
-    if (innerWidth >= 760) field.current?.focus();
+  const cancelRun = () => {
+    // The button disappears with the run, so the focus moves to the input.
+    if (innerWidth >= 760) textareaRef.current?.focus();
     onCancel();
   };
-  /** What is chosen is for what is written: `Enter` sends it. */
-  const chooseBusy = (how: OnBusy) => {
-    setOnBusy(how);
-    field.current?.focus();
+  /** Returns the focus to the input, so that `Enter` sends the message. */
+  const selectOnBusy = (value: OnBusy) => {
+    setOnBusy(value);
+    textareaRef.current?.focus();
   };
-  const press = (event: KeyboardEvent) => {
+  const handleKey = (event: KeyboardEvent) => {
     if (event.isComposing) return;
-    const step = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
-    if (found.length && event.key === "Escape") {
+    const offset = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
+    if (matches.length && event.key === "Escape") {
       event.preventDefault();
-      setShut(true);
-    } else if (found.length && step) {
+      setListClosed(true);
+    } else if (matches.length && offset) {
       event.preventDefault();
-      setRow((row + step + found.length) % found.length);
-    } else if (found.length && (event.key === "Enter" || event.key === "Tab")) {
+      setActiveIndex((activeIndex + offset + matches.length) % matches.length);
+    } else if (matches.length && (event.key === "Enter" || event.key === "Tab")) {
       event.preventDefault();
-      pick(Math.min(row, found.length - 1));
+      pickWorkflow(Math.min(activeIndex, matches.length - 1));
     } else if (event.key === "Enter" && !event.shiftKey) {
       event.preventDefault();
       void send();
     }
   };
-  if (state === "closed") return <p class="composer closed">This session is closed. It can be read, and forked.</p>;
+  if (state === "closed") return <p class="composer closed">This session is closed. You can read it and fork it.</p>;
   return (
     <form class="composer" onSubmit={(event) => { event.preventDefault(); void send(); }}>
-      {problem && <p class="wrong" role="alert">{problem.message}</p>}
-      {tooLong && <p class="wrong" role="alert">A message has room for 256 KiB.</p>}
-      {found.length > 0 && <WorkflowList id={listId} found={found} at={row} onChoose={(one) => pick(found.indexOf(one))} />}
-      {chosen && <WorkflowForm chosen={chosen} onChange={setChosen} onClose={() => { setChosen(null); field.current?.focus(); }} />}
+      {problem && <p class="error-text" role="alert">{problem.message}</p>}
+      {isTooLong && <p class="error-text" role="alert">The message is too long. The limit is 256 KiB.</p>}
+      {matches.length > 0 && <WorkflowList id={listId} workflows={matches} activeIndex={activeIndex} onSelect={(workflow) => pickWorkflow(matches.indexOf(workflow))} />}
+      {selectedWorkflow && <WorkflowForm selected={selectedWorkflow} onChange={setSelectedWorkflow} onClose={() => { setSelectedWorkflow(null); textareaRef.current?.focus(); }} />}
       <div class="composer-box">
-        <textarea ref={field} dir="auto" rows={1} value={text} aria-label="Message" enterkeyhint="send"
-          placeholder={chosen ? "Anything to add?" : busy ? "Say something meanwhile…" : "Message, or / for workflows"}
-          aria-autocomplete={found.length ? "list" : undefined} aria-controls={found.length ? listId : undefined}
-          aria-activedescendant={found.length ? `${listId}-${row}` : undefined}
-          onInput={(event) => { setText(event.currentTarget.value); setRow(0); setShut(false); }} onKeyDown={press} />
-        <div class="composer-end">
-          {busy && <Button icon="stop" tone="quiet" onClick={stop}>Stop</Button>}
-          {(!busy || text.trim() || chosen) && <IconButton icon="up" label="Send" type="submit" disabled={!ready} />}
+        <textarea ref={textareaRef} dir="auto" rows={1} value={text} aria-label="Message" enterkeyhint="send"
+          placeholder={selectedWorkflow ? "Additional message (optional)" : isRunning ? "Message during the run" : "Message, or / for workflows"}
+          aria-autocomplete={matches.length ? "list" : undefined} aria-controls={matches.length ? listId : undefined}
+          aria-activedescendant={matches.length ? `${listId}-${activeIndex}` : undefined}
+          onInput={(event) => { setText(event.currentTarget.value); setActiveIndex(0); setListClosed(false); }} onKeyDown={handleKey} />
+        <div class="composer-buttons">
+          {isRunning && <Button icon="stop" tone="quiet" onClick={cancelRun}>Stop</Button>}
+          {(!isRunning || text.trim() || selectedWorkflow) && <IconButton icon="up" label="Send" type="submit" disabled={!canSend} />}
         </div>
       </div>
-      <div class="composer-foot">
-        {busy && text.trim() ? (
-          <SegmentedControl small label="While it works" value={onBusy} onChange={chooseBusy} options={[
-            { value: "queue", label: "Queue", title: "A run of its own, after this one" },
-            { value: "steer", label: "Steer", title: "This run reads it with its next step" },
-            { value: "interrupt", label: "Interrupt", title: "This run is cancelled, and the message runs" },
+      <div class="composer-footer">
+        {isRunning && text.trim() ? (
+          <SegmentedControl small label="During the run" value={onBusy} onChange={selectOnBusy} options={[
+            { value: "queue", label: "Queue", title: "Starts its own run after this one" },
+            { value: "steer", label: "Steer", title: "This run reads the message in its next step" },
+            { value: "interrupt", label: "Interrupt", title: "Cancels this run and starts a run with the message" },
           ]} />
         ) : options}
-        <span class="keys"><kbd>Enter</kbd> sends · <kbd>Shift Enter</kbd> breaks the line</span>
+        <span class="keyboard-hint"><kbd>Enter</kbd> to send · <kbd>Shift Enter</kbd> for a new line</span>
       </div>
     </form>
   );

@@ -1,4 +1,4 @@
-/** What people approved for a whole session; each can be taken back. */
+/** The grants of a session: approvals for later calls of a tool. Each can be revoked. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { client } from "../../api/client";
@@ -9,26 +9,27 @@ import { Button, Dialog, ErrorNotice, Loading } from "../../components/ui";
 import { useRestoreFocus } from "../../components/use_focus";
 import { EscapedText } from "../../components/escaped_text";
 
-export function Grants({ session_id, onClose }: { session_id: string; onClose: () => void }) {
+/** The dialog that lists and revokes the grants of a session. */
+export function GrantsDialog({ session_id, onClose }: { session_id: string; onClose: () => void }) {
   const [grants, setGrants] = useState<Grant[] | null>(null);
   const [problem, setProblem] = useState<Problem | null>(null);
-  const load = () => client.grants(session_id).then((found) => setGrants(found.grants), (error) => setProblem(toProblem(error)));
+  const load = () => client.listGrants(session_id).then((response) => setGrants(response.grants), (error) => setProblem(toProblem(error)));
   useEffect(() => void load(), [session_id]);
-  const box = useRef<HTMLDivElement>(null);
-  useRestoreFocus(box, "button, [tabindex]", grants);
+  const container = useRef<HTMLDivElement>(null);
+  useRestoreFocus(container, "button, [tabindex]", grants);
   const revoke = (grant: Grant) =>
     client.revokeGrant(session_id, grant.grant_id).then(load, (error) => setProblem(toProblem(error)));
   return (
     <Dialog title="Approved for this session" onClose={onClose}>
-      <div ref={box}>
+      <div ref={container}>
         {problem && <ErrorNotice problem={problem} />}
-        {!grants && !problem && <Loading what="approvals" />}
-        {grants && !grants.length && <p class="hint" tabIndex={-1}>Nothing yet. Tick “For this session” when you approve a call, and later calls of that tool run without asking.</p>}
+        {!grants && !problem && <Loading subject="approvals" />}
+        {grants && !grants.length && <p class="hint" tabIndex={-1}>No approvals for this session yet. Select “Approve for this session” when you approve a call. Later calls of that tool then run without approval.</p>}
         <ul class="plain-list">
           {grants?.map((grant) => (
             <li key={grant.grant_id}>
               <div><code class="tool-name"><EscapedText text={grant.tool} /></code>{grant.where && <> where <code><EscapedText text={grant.where} /></code></>}
-                <p class="hint">by {grant.by}, <RelativeTime at={grant.at} /></p></div>
+                <p class="hint">by {grant.by}, <RelativeTime timestamp={grant.at} /></p></div>
               <Button tone="danger" onClick={() => void revoke(grant)}>Revoke</Button>
             </li>
           ))}

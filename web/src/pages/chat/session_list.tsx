@@ -1,4 +1,4 @@
-/** The sessions there are, and what each is doing. */
+/** The session list with search. */
 
 import { useMemo, useRef, useState } from "preact/hooks";
 import { type Problem, toProblem } from "../../api/http";
@@ -7,57 +7,58 @@ import { Icon } from "../../components/icon";
 import { RelativeTime } from "../../components/time";
 import { Button, EmptyState, ErrorNotice, IconButton, Loading } from "../../components/ui";
 import { formatNumber, sessionTitle } from "../../components/format";
-import { approvalInbox, loadMoreSessions, loadSessions, me, searchOlderSessions, sessions } from "../../state/app_state";
+import { approvalInbox, loadMoreSessions, loadSessions, currentUser, searchOlderSessions, sessions } from "../../state/app_state";
 import { navigate, routeUrl } from "../../state/route";
-import { matches } from "../../state/session_pages";
+import { sessionMatches } from "../../state/session_pages";
 import { useStore } from "../../state/store";
 
-const STATUS_LABELS: Record<string, string> = { running: "working", waiting: "waits for a person", closed: "closed", idle: "" };
+const STATUS_LABELS: Record<string, string> = { running: "running", waiting: "waiting for approval", closed: "closed", idle: "" };
 
-export function SessionList({ current, onOpen, onBeside }: {
-  current: string[]; onOpen: (id: string) => void; onBeside?: (id: string) => void;
+/** The list of sessions and their states. `onOpenBeside` opens a session in another pane. */
+export function SessionList({ openIds, onOpen, onOpenBeside }: {
+  openIds: string[]; onOpen: (id: string) => void; onOpenBeside?: (id: string) => void;
 }) {
   const list = useStore(sessions);
-  const [search, setSearch] = useState("");
-  const found = useMemo(() => list.sessions.filter((session) => matches(session, search)), [list.sessions, search]);
+  const [searchText, setSearchText] = useState("");
+  const matchingSessions = useMemo(() => list.sessions.filter((session) => sessionMatches(session, searchText)), [list.sessions, searchText]);
   return (
-    <aside class="session-list" aria-label="Conversations">
+    <aside class="session-list" aria-label="Sessions">
       <header>
         <h2>Chat</h2>
         <a class="button primary" href={routeUrl("chat", "new")}><Icon name="plus" size={16} /><span>New</span></a>
       </header>
       <label class="search">
-        <Icon name="search" size={16} /><span class="sr-only">Search conversations</span>
-        <input type="search" placeholder="Search" value={search} onInput={(event) => setSearch(event.currentTarget.value)} />
+        <Icon name="search" size={16} /><span class="sr-only">Search sessions</span>
+        <input type="search" placeholder="Search" value={searchText} onInput={(event) => setSearchText(event.currentTarget.value)} />
       </label>
-      {!list.loaded && <Loading what="conversations" lines={5} />}
-      {list.error && !list.sessions.length && <ErrorNotice problem={list.error} retry={() => void loadSessions()} />}
-      {list.loaded && !list.error && !found.length && (
-        <EmptyState icon="chat" title={search ? "Nothing matches" : "No conversations yet"}>
-          {!search ? "Begin one: the first message makes it." : list.next && `These were the newest ${formatNumber(list.sessions.length)}.`}
+      {!list.loaded && <Loading subject="sessions" lines={5} />}
+      {list.error && !list.sessions.length && <ErrorNotice problem={list.error} onRetry={() => void loadSessions()} />}
+      {list.loaded && !list.error && !matchingSessions.length && (
+        <EmptyState icon="chat" title={searchText ? "No matches" : "No sessions yet"}>
+          {!searchText ? "Send a message to start a session." : list.next && `Only the newest ${formatNumber(list.sessions.length)} sessions were searched.`}
         </EmptyState>
       )}
       <ul>
-        {found.map((session) => (
-          <SessionRow key={session.session_id} session={session} isOpen={current.includes(session.session_id)} onOpen={onOpen} onBeside={onBeside} />
+        {matchingSessions.map((session) => (
+          <SessionRow key={session.session_id} session={session} isOpen={openIds.includes(session.session_id)} onOpen={onOpen} onOpenBeside={onOpenBeside} />
         ))}
       </ul>
-      {list.next && <OlderSessions search={search.trim()} />}
+      {list.next && <OlderSessions searchText={searchText.trim()} />}
     </aside>
   );
 }
 
-/** What is searched is what was read: the older ones are read when somebody asks for them. */
-function OlderSessions({ search }: { search: string }) {
+/** Loads older sessions on request. The search covers the loaded sessions only. */
+function OlderSessions({ searchText }: { searchText: string }) {
   const [busy, setBusy] = useState(false);
   const [problem, setProblem] = useState<Problem | null>(null);
-  const latest = useRef(search);
-  latest.current = search;
-  const read = async () => {
+  const latestSearch = useRef(searchText);
+  latestSearch.current = searchText;
+  const loadOlder = async () => {
     setBusy(true);
     setProblem(null);
     try {
-      if (search) await searchOlderSessions((session) => matches(session, search), () => latest.current === search);
+      if (searchText) await searchOlderSessions((session) => sessionMatches(session, searchText), () => latestSearch.current === searchText);
       else await loadMoreSessions();
     } catch (error) {
       setProblem(toProblem(error));
@@ -65,21 +66,21 @@ function OlderSessions({ search }: { search: string }) {
     setBusy(false);
   };
   return (
-    <div class="more">
-      {problem && <p class="wrong" role="alert">{problem.message}</p>}
-      <Button tone="quiet" busy={busy} onClick={() => void read()}>{search ? "Search in older ones" : "Older ones"}</Button>
+    <div class="load-more">
+      {problem && <p class="error-text" role="alert">{problem.message}</p>}
+      <Button tone="quiet" busy={busy} onClick={() => void loadOlder()}>{searchText ? "Search older sessions" : "Load older sessions"}</Button>
     </div>
   );
 }
 
-function SessionRow({ session, isOpen, onOpen, onBeside }: {
-  session: Session; isOpen: boolean; onOpen: (id: string) => void; onBeside?: (id: string) => void;
+function SessionRow({ session, isOpen, onOpen, onOpenBeside }: {
+  session: Session; isOpen: boolean; onOpen: (id: string) => void; onOpenBeside?: (id: string) => void;
 }) {
-  const who = useStore(me);
-  // One that waits for what a tool asks is at work, as the server counts.
-  const asked = useStore(approvalInbox, (found) => found.approvals.some((question) => question.session_id === session.session_id));
-  const status = asked && session.status === "running" ? "waiting" : session.status;
-  const foreign = who && session.user_id !== who.user_id ? ` · ${session.user_id}` : "";
+  const user = useStore(currentUser);
+  // The server reports a session with a pending elicitation as running.
+  const hasPendingApproval = useStore(approvalInbox, (inbox) => inbox.approvals.some((approval) => approval.session_id === session.session_id));
+  const status = hasPendingApproval && session.status === "running" ? "waiting" : session.status;
+  const ownerSuffix = user && session.user_id !== user.user_id ? ` · ${session.user_id}` : "";
   return (
     <li class={`session-row ${status}`}>
       <a href={routeUrl("chat", session.session_id)} aria-current={isOpen ? "true" : undefined}
@@ -93,10 +94,10 @@ function SessionRow({ session, isOpen, onOpen, onBeside }: {
         <span class="session-facts">
           <span class={`status-dot ${status}`} aria-hidden="true" />
           {STATUS_LABELS[status] && <span class="session-state">{STATUS_LABELS[status]}</span>}
-          <RelativeTime at={session.updated_at} />{foreign}
+          <RelativeTime timestamp={session.updated_at} />{ownerSuffix}
         </span>
       </a>
-      {onBeside && !isOpen && <IconButton icon="columns" label={`Open ${sessionTitle(session)} beside the others`} onClick={() => onBeside(session.session_id)} />}
+      {onOpenBeside && !isOpen && <IconButton icon="columns" label={`Open ${sessionTitle(session)} side by side`} onClick={() => onOpenBeside(session.session_id)} />}
     </li>
   );
 }

@@ -1,4 +1,4 @@
-/** A session's title, and how much it may do. It may narrow what its user allows, never widen it. */
+/** The settings of a session. They may narrow the settings of its owner, but never widen them. */
 
 import { useState } from "preact/hooks";
 import { client } from "../../api/client";
@@ -6,18 +6,19 @@ import { toProblem } from "../../api/http";
 import { Button, Dialog, Toggle } from "../../components/ui";
 import { LEVEL_LABELS } from "../../components/format";
 import type { SessionView } from "../../state/session_view";
-import { useCeiling } from "./use_ceiling";
+import { useAutonomyCeiling } from "./use_autonomy_ceiling";
 
-const MEANING = [
-  "It reads, and changes nothing.", "It makes small changes, and asks before those that matter.",
-  "It also does what is critical, once a person approved it.", "It does what matters by itself; what is critical within a budget.",
+const LEVEL_DESCRIPTIONS = [
+  "Only reads.", "Makes low-risk changes. High-risk changes need approval. Critical calls are denied.",
+  "Like L1, but critical calls are possible with approval.", "Makes high-risk changes without approval, and critical calls within a budget.",
 ];
 
-export function SessionSettings({ session_id, conversation, onClose }: { session_id: string; conversation: SessionView; onClose: () => void }) {
-  const [title, setTitle] = useState(conversation.title ?? "");
-  const [level, setLevel] = useState(Number(conversation.settings?.autonomy_level ?? 1));
-  const ceiling = useCeiling(conversation.owner);
-  const [preflight, setPreflight] = useState(conversation.settings?.preflight === true);
+/** The dialog for the title, the autonomy level and the preflight setting of a session. */
+export function SessionSettingsDialog({ session_id, view, onClose }: { session_id: string; view: SessionView; onClose: () => void }) {
+  const [title, setTitle] = useState(view.title ?? "");
+  const [level, setLevel] = useState(Number(view.settings?.autonomy_level ?? 1));
+  const ceiling = useAutonomyCeiling(view.owner);
+  const [preflight, setPreflight] = useState(view.settings?.preflight === true);
   const [problem, setProblem] = useState<string | null>(null);
   const save = async () => {
     try {
@@ -28,22 +29,22 @@ export function SessionSettings({ session_id, conversation, onClose }: { session
     }
   };
   return (
-    <Dialog title="Settings of this session" onClose={onClose} actions={
-      <><Button onClick={onClose}>Leave as it is</Button><Button tone="primary" onClick={() => void save()}>Save</Button></>
+    <Dialog title="Session settings" onClose={onClose} actions={
+      <><Button onClick={onClose}>Cancel</Button><Button tone="primary" onClick={() => void save()}>Save</Button></>
     }>
       <label class="stacked-field">Title<input type="text" value={title} maxLength={200} onInput={(event) => setTitle(event.currentTarget.value)} /></label>
       <fieldset class="levels">
-        <legend>What it may do</legend>
-        {LEVEL_LABELS.map((name, at) => {
-          const isAbove = ceiling !== null && at > ceiling;
+        <legend>Autonomy level</legend>
+        {LEVEL_LABELS.map((name, index) => {
+          const isAboveCeiling = ceiling !== null && index > ceiling;
           return (
-            <label key={name}><input type="radio" name="level" checked={level === at} disabled={isAbove} onChange={() => setLevel(at)} />
-              <span><strong>L{at} {name}</strong><small>{MEANING[at]}{isAbove && ` More than the settings of ${conversation.owner || "its user"} allow, which end at L${ceiling}.`}</small></span></label>
+            <label key={name}><input type="radio" name="level" checked={level === index} disabled={isAboveCeiling} onChange={() => setLevel(index)} />
+              <span><strong>L{index} {name}</strong><small>{LEVEL_DESCRIPTIONS[index]}{isAboveCeiling && ` Above the limit of ${view.owner || "the owner"}: L${ceiling}.`}</small></span></label>
           );
         })}
       </fieldset>
-      <Toggle label="Plan first: each message begins with a checklist to approve" checked={preflight} onChange={setPreflight} />
-      {problem && <p class="wrong" role="alert">{problem}</p>}
+      <Toggle label="Plan first: each run starts with a checklist to approve" checked={preflight} onChange={setPreflight} />
+      {problem && <p class="error-text" role="alert">{problem}</p>}
     </Dialog>
   );
 }

@@ -1,23 +1,24 @@
-/** The part of a run that is looked at: zoomed and moved by buttons, wheel, drag and keys. */
+/** The visible time window of a timeline: zoomed and moved by buttons, wheel, drag and keys. */
 
 import type { RefObject } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 
-/** The shortest stretch that can be looked at, in milliseconds. */
-export const STRETCH_MIN = 5;
-/** Pixels that a pointer moves before it is a drag. */
-const DRAG_MIN = 3;
+/** The shortest visible duration. */
+export const MIN_DURATION_MS = 5;
+/** The distance that the pointer moves before a drag starts. */
+const DRAG_THRESHOLD_PX = 3;
 
+/** The visible time window. Times are in milliseconds since the epoch. */
 export interface TimeWindow {
   from: number;
   to: number;
-  /** Pixels of the box, of the names at its left, and of what is beside them. */
+  /** The widths of the whole chart, of the lane labels and of the remaining area, in pixels. */
   width: number;
-  labels: number;
+  labelWidth: number;
   chartWidth: number;
   isWhole: boolean;
-  x: (at: number) => number;
-  zoom: (by: number, around?: number) => void;
+  x: (time: number) => number;
+  zoom: (factor: number, center?: number) => void;
   reset: () => void;
   handlers: {
     onKeyDown: (event: KeyboardEvent) => void;
@@ -28,66 +29,67 @@ export interface TimeWindow {
   };
 }
 
-export function useTimeWindow(box: RefObject<HTMLDivElement | null>, start: number, end: number): TimeWindow {
+/** Returns the time window of a timeline from `start` to `end` in `container`. */
+export function useTimeWindow(container: RefObject<HTMLDivElement | null>, start: number, end: number): TimeWindow {
   const [shown, setShown] = useState<[number, number] | null>(null);
   const [width, setWidth] = useState(800);
   const drag = useRef<{ x: number; from: number; to: number } | null>(null);
   const [from, to] = shown ?? [start, end];
-  const labels = width < 560 ? 96 : 168;
-  const inside = Math.max(100, width - labels);
-  const zoom = (by: number, around = (from + to) / 2) => {
-    const stretch = Math.min(Math.max((to - from) * by, STRETCH_MIN), (end - start) * 1.2);
-    const first = around - ((around - from) / (to - from)) * stretch;
-    setShown([first, first + stretch]);
+  const labelWidth = width < 560 ? 96 : 168;
+  const chartWidth = Math.max(100, width - labelWidth);
+  const zoom = (factor: number, center = (from + to) / 2) => {
+    const duration = Math.min(Math.max((to - from) * factor, MIN_DURATION_MS), (end - start) * 1.2);
+    const first = center - ((center - from) / (to - from)) * duration;
+    setShown([first, first + duration]);
   };
-  const move = (by: number) => setShown([from + by, to + by]);
-  const whole = () => setShown(null);
+  const move = (offset: number) => setShown([from + offset, to + offset]);
+  const showAll = () => setShown(null);
   useEffect(() => {
-    const element = box.current!;
-    const watch = new ResizeObserver(() => setWidth(element.clientWidth));
-    watch.observe(element);
-    return () => watch.disconnect();
+    const element = container.current!;
+    const resizeObserver = new ResizeObserver(() => setWidth(element.clientWidth));
+    resizeObserver.observe(element);
+    return () => resizeObserver.disconnect();
   }, []);
   useEffect(() => {
-    const element = box.current!;
-    const wheel = (event: WheelEvent) => {
+    const element = container.current!;
+    const handleWheel = (event: WheelEvent) => {
       if (!event.ctrlKey && !event.metaKey) return;
       event.preventDefault();
-      const pixels = event.clientX - element.getBoundingClientRect().left - labels;
-      zoom(event.deltaY > 0 ? 1.25 : 0.8, from + (pixels / inside) * (to - from));
+      const offsetPixels = event.clientX - element.getBoundingClientRect().left - labelWidth;
+      zoom(event.deltaY > 0 ? 1.25 : 0.8, from + (offsetPixels / chartWidth) * (to - from));
     };
-    element.addEventListener("wheel", wheel, { passive: false });
-    return () => element.removeEventListener("wheel", wheel);
+    element.addEventListener("wheel", handleWheel, { passive: false });
+    return () => element.removeEventListener("wheel", handleWheel);
   });
-  const step = (to - from) * 0.2;
+  const panStep = (to - from) * 0.2;
   const keys: Record<string, () => void> = {
-    ArrowLeft: () => move(-step), ArrowRight: () => move(step), "+": () => zoom(0.7), "=": () => zoom(0.7), "-": () => zoom(1.4), "0": whole,
+    ArrowLeft: () => move(-panStep), ArrowRight: () => move(panStep), "+": () => zoom(0.7), "=": () => zoom(0.7), "-": () => zoom(1.4), "0": showAll,
   };
-  const letGo = () => {
+  const endDrag = () => {
     drag.current = null;
   };
   return {
-    from, to, width, labels, chartWidth: inside, isWhole: shown === null, zoom, reset: whole,
-    x: (at) => labels + ((at - from) / (to - from)) * inside,
+    from, to, width, labelWidth, chartWidth, isWhole: shown === null, zoom, reset: showAll,
+    x: (time) => labelWidth + ((time - from) / (to - from)) * chartWidth,
     handlers: {
       onKeyDown(event) {
-        const act = keys[event.key];
-        if (!act) return;
+        const action = keys[event.key];
+        if (!action) return;
         event.preventDefault();
-        act();
+        action();
       },
       onPointerDown(event) {
         drag.current = { x: event.clientX, from, to };
       },
       onPointerMove(event) {
-        const begun = drag.current;
-        if (!begun || Math.abs(event.clientX - begun.x) < DRAG_MIN) return;
+        const dragStart = drag.current;
+        if (!dragStart || Math.abs(event.clientX - dragStart.x) < DRAG_THRESHOLD_PX) return;
         (event.currentTarget as Element).setPointerCapture(event.pointerId);
-        const by = ((begun.x - event.clientX) / inside) * (begun.to - begun.from);
-        setShown([begun.from + by, begun.to + by]);
+        const offset = ((dragStart.x - event.clientX) / chartWidth) * (dragStart.to - dragStart.from);
+        setShown([dragStart.from + offset, dragStart.to + offset]);
       },
-      onPointerUp: letGo,
-      onPointerCancel: letGo,
+      onPointerUp: endDrag,
+      onPointerCancel: endDrag,
     },
   };
 }

@@ -1,4 +1,4 @@
-/** The tools, what each may do at every level and why; and a call tried against the judge. */
+/** The tools page: the policy matrix, the tool servers, and the verdict of each tool at every level. */
 
 import { useMemo, useState } from "preact/hooks";
 import { client } from "../../api/client";
@@ -8,35 +8,36 @@ import { Badge, EmptyState, ErrorNotice, IconButton, Loading, RiskBadge } from "
 import { EscapedText } from "../../components/escaped_text";
 import { LEVEL_LABELS, RISK_LABELS, pluralize } from "../../components/format";
 import { useLoad } from "../../components/use_load";
-import { me } from "../../state/app_state";
+import { currentUser } from "../../state/app_state";
 import { useStore } from "../../state/store";
-import { TryCall } from "./try_call";
+import { CallDryRun } from "./call_dry_run";
 
-const CELL: Record<string, { said: string; tone: string; why: string }> = {
-  allow: { said: "runs", tone: "good", why: "It runs by itself." },
-  ask: { said: "asks", tone: "warn", why: "A person is asked." },
-  confirm: { said: "asks", tone: "warn", why: "A person is asked; it runs by itself where `require_confirmation` is off." },
-  budget: { said: "asks", tone: "warn", why: "A person is asked; it runs by itself where a budget has room for its cost." },
-  deny: { said: "denied", tone: "bad", why: "It does not run." },
+const CELL_STYLES: Record<string, { label: string; tone: string; explanation: string }> = {
+  allow: { label: "allow", tone: "good", explanation: "Runs without approval." },
+  ask: { label: "ask", tone: "warn", explanation: "Requires approval." },
+  confirm: { label: "ask", tone: "warn", explanation: "Requires approval, unless `require_confirmation` is off." },
+  budget: { label: "ask", tone: "warn", explanation: "Requires approval, unless a budget covers the cost." },
+  deny: { label: "deny", tone: "bad", explanation: "Does not run." },
 };
 
+/** The page with the policy and the tools. */
 export function ToolsPage() {
-  const agents = useStore(me)!.agents;
-  const [agent, setAgent] = useState(useStore(me)!.default_agent);
+  const agents = useStore(currentUser)!.agents;
+  const [agent, setAgent] = useState(useStore(currentUser)!.default_agent);
   const { value, problem, reload } = useLoad(async () => {
-    const [{ tools, servers }, policy] = await Promise.all([client.tools(), client.policy(agent)]);
+    const [{ tools, servers }, policy] = await Promise.all([client.listTools(), client.getPolicy(agent)]);
     return { tools, servers, policy };
   }, [agent]);
   const [search, setSearch] = useState("");
-  const [chosen, setChosen] = useState<string | null>(null);
-  const tool = value?.tools.find((one) => one.name === chosen);
+  const [selectedName, setSelectedName] = useState<string | null>(null);
+  const tool = value?.tools.find((candidate) => candidate.name === selectedName);
   return (
     <div class="page">
-      <header class="room-head">
+      <header class="page-head">
         <h1>Tools and policy</h1>
         {agents.length > 1 && (
           <select aria-label="Agent" value={agent} onChange={(event) => setAgent(event.currentTarget.value)}>
-            {agents.map((one) => <option key={one.name} value={one.name}>{one.name}</option>)}
+            {agents.map((candidate) => <option key={candidate.name} value={candidate.name}>{candidate.name}</option>)}
           </select>
         )}
         <label class="search"><Icon name="search" size={16} /><span class="sr-only">Search tools</span>
@@ -44,36 +45,36 @@ export function ToolsPage() {
       </header>
       <div class={`event-panes${tool ? " with-detail" : ""}`}>
         <div class="page-body" tabIndex={0} role="region" aria-label="Tools and policy">
-          {problem && <ErrorNotice problem={problem} retry={reload} />}
-          {!value && !problem && <Loading what="tools" lines={8} />}
+          {problem && <ErrorNotice problem={problem} onRetry={reload} />}
+          {!value && !problem && <Loading subject="tools" lines={8} />}
           {value && (
             <>
-              <Matrix policy={value.policy} />
-              <Servers servers={value.servers} />
-              <ToolTable tools={value.tools} policy={value.policy} search={search} chosen={chosen} onChoose={setChosen} />
+              <PolicyMatrix policy={value.policy} />
+              <ServerList servers={value.servers} />
+              <ToolTable tools={value.tools} policy={value.policy} search={search} selectedName={selectedName} onSelect={setSelectedName} />
             </>
           )}
         </div>
-        {value && tool && <ToolDetail tool={tool} policy={value.policy} onClose={() => setChosen(null)} />}
+        {value && tool && <ToolDetail tool={tool} policy={value.policy} onClose={() => setSelectedName(null)} />}
       </div>
     </div>
   );
 }
 
-function Matrix({ policy }: { policy: Policy }) {
+function PolicyMatrix({ policy }: { policy: Policy }) {
   return (
     <section>
-      <p class="matrix-says">What an agent may do by itself: how far it is trusted, against how much can go wrong. Your level is marked.</p>
+      <p class="matrix-intro">Policy verdict by autonomy level and risk. Your level is marked.</p>
       <div class="matrix-frame"><table class="matrix">
-        <caption class="sr-only">What an agent may do by itself</caption>
+        <caption class="sr-only">Policy verdict by autonomy level and risk</caption>
         <thead><tr><th scope="col">Level</th>{policy.risks.map((risk) => <th key={risk} scope="col"><RiskBadge risk={risk} /></th>)}</tr></thead>
         <tbody>
           {policy.matrix.map((row, level) => (
-            <tr key={level} class={level === policy.autonomy_level ? "own" : ""}>
-              <th scope="row">L{level} {LEVEL_LABELS[level]}{level === policy.autonomy_level && <span class="sr-only"> (yours)</span>}</th>
-              {row.map((cell, at) => {
-                const look = CELL[cell] ?? CELL.ask!;
-                return <td key={at}><span class={`cell ${look.tone}`} title={look.why}>{look.said}{(cell === "confirm" || cell === "budget") && <small>{cell === "confirm" ? "unless off" : "or budget"}</small>}</span></td>;
+            <tr key={level} class={level === policy.autonomy_level ? "current-level" : ""}>
+              <th scope="row">L{level} {LEVEL_LABELS[level]}{level === policy.autonomy_level && <span class="sr-only"> (your level)</span>}</th>
+              {row.map((cell, index) => {
+                const style = CELL_STYLES[cell] ?? CELL_STYLES.ask!;
+                return <td key={index}><span class={`cell ${style.tone}`} title={style.explanation}>{style.label}{(cell === "confirm" || cell === "budget") && <small>{cell === "confirm" ? "unless off" : "or budget"}</small>}</span></td>;
               })}
             </tr>
           ))}
@@ -83,12 +84,12 @@ function Matrix({ policy }: { policy: Policy }) {
   );
 }
 
-function Servers({ servers }: { servers: ToolServer[] }) {
+function ServerList({ servers }: { servers: ToolServer[] }) {
   return (
     <ul class="servers" aria-label="Tool servers">
       {servers.map((server) => (
         <li key={server.name}>
-          <span class={`status-dot ${server.state === "ready" ? "running still" : "waiting"}`} aria-hidden="true" />
+          <span class={`status-dot ${server.state === "ready" ? "running static" : "waiting"}`} aria-hidden="true" />
           <strong>{server.name}</strong> <span class="hint">{server.state}{server.tools !== undefined && `, ${pluralize(server.tools, "tool")}`}
             {server.circuit !== undefined && server.circuit !== "closed" && `, circuit ${String(server.circuit)}`}{server.reason && `: ${server.reason}`}</span>
         </li>
@@ -97,28 +98,28 @@ function Servers({ servers }: { servers: ToolServer[] }) {
   );
 }
 
-const SHORT: Record<string, string> = { allow: "runs", ask: "asks", deny: "denied", invalid: "invalid" };
-const ORDER: Risk[] = ["read_only", "write_low_risk", "write_high_risk", "critical"];
+const VERDICT_LABELS: Record<string, string> = { allow: "allow", ask: "ask", deny: "deny", invalid: "invalid" };
+const RISK_ORDER: Risk[] = ["read_only", "write_low_risk", "write_high_risk", "critical"];
 
-function ToolTable({ tools, policy, search, chosen, onChoose }: {
-  tools: Tool[]; policy: Policy; search: string; chosen: string | null; onChoose: (name: string) => void;
+function ToolTable({ tools, policy, search, selectedName, onSelect }: {
+  tools: Tool[]; policy: Policy; search: string; selectedName: string | null; onSelect: (name: string) => void;
 }) {
   const levels = useMemo(() => new Map(policy.tools.map((tool) => [tool.name, tool.levels])), [policy]);
-  const words = search.trim().toLowerCase();
-  const found = tools.filter((tool) => levels.has(tool.name) && (!words || `${tool.name} ${tool.description} ${tool.risk} ${tool.server}`.toLowerCase().includes(words)));
-  if (!found.length) return <EmptyState icon="tools" title={words ? "Nothing matches" : "There are no tools"}>{!words && "Name MCP servers in the configuration, and their tools appear here."}</EmptyState>;
+  const searchText = search.trim().toLowerCase();
+  const matchingTools = tools.filter((tool) => levels.has(tool.name) && (!searchText || `${tool.name} ${tool.description} ${tool.risk} ${tool.server}`.toLowerCase().includes(searchText)));
+  if (!matchingTools.length) return <EmptyState icon="tools" title={searchText ? "No matches" : "No tools"}>{!searchText && "The tools of the MCP servers in the configuration appear here."}</EmptyState>;
   return (
     <div class="table-frame">
       <table class="table tools">
-        <thead><tr><th>Tool</th><th>Risk</th>{LEVEL_LABELS.map((_, at) => <th key={at} class={at === policy.autonomy_level ? "own" : ""}>L{at}</th>)}<th>Why it has that risk</th></tr></thead>
+        <thead><tr><th>Tool</th><th>Risk</th>{LEVEL_LABELS.map((_, index) => <th key={index} class={index === policy.autonomy_level ? "current-level" : ""}>L{index}</th>)}<th>Risk source</th></tr></thead>
         <tbody>
-          {ORDER.flatMap((risk) => found.filter((tool) => tool.risk === risk)).map((tool) => (
-            <tr key={tool.name} class={chosen === tool.name ? "chosen" : ""}>
-              <td><button type="button" class="text-button" onClick={() => onChoose(tool.name)}><code><EscapedText text={tool.name} /></code></button>
+          {RISK_ORDER.flatMap((risk) => matchingTools.filter((tool) => tool.risk === risk)).map((tool) => (
+            <tr key={tool.name} class={selectedName === tool.name ? "selected" : ""}>
+              <td><button type="button" class="text-button" onClick={() => onSelect(tool.name)}><code><EscapedText text={tool.name} /></code></button>
                 {!tool.available && <Badge tone="bad" title={tool.unavailable_because ?? undefined}>unavailable</Badge>}
-                <div class="hint clip"><EscapedText text={tool.description} /></div></td>
+                <div class="hint ellipsis"><EscapedText text={tool.description} /></div></td>
               <td><RiskBadge risk={tool.risk} /></td>
-              {(levels.get(tool.name) ?? []).map((verdict, at) => <td key={at} class={at === policy.autonomy_level ? "own" : ""}><VerdictLabel verdict={verdict} /></td>)}
+              {(levels.get(tool.name) ?? []).map((verdict, index) => <td key={index} class={index === policy.autonomy_level ? "current-level" : ""}><VerdictLabel verdict={verdict} /></td>)}
               <td class="hint">{riskSourceText(tool)}</td>
             </tr>
           ))}
@@ -129,32 +130,32 @@ function ToolTable({ tools, policy, search, chosen, onChoose }: {
 }
 
 function VerdictLabel({ verdict }: { verdict: Verdict }) {
-  return <span class={`verdict ${verdict.verdict}`} title={verdict.why}>{SHORT[verdict.verdict]}</span>;
+  return <span class={`verdict ${verdict.verdict}`} title={verdict.why}>{VERDICT_LABELS[verdict.verdict]}</span>;
 }
 
 function riskSourceText(tool: Tool): string {
   const { kind, glob, hint, word } = tool.risk_source;
   switch (kind) {
-    case "catalog": return "the catalog names it";
-    case "catalog_glob": return `the catalog’s ${glob}`;
-    case "annotation": return `its trusted server says ${hint}`;
-    case "name_word": return `“${word}” in its name`;
-    default: return "nothing describes it";
+    case "catalog": return "catalog entry";
+    case "catalog_glob": return `catalog pattern ${glob}`;
+    case "annotation": return `annotation ${hint} of a trusted server`;
+    case "name_word": return `“${word}” in the name`;
+    default: return "default";
   }
 }
 
 function ToolDetail({ tool, policy, onClose }: { tool: Tool; policy: Policy; onClose: () => void }) {
-  const levels = policy.tools.find((one) => one.name === tool.name)?.levels ?? [];
+  const levels = policy.tools.find((candidate) => candidate.name === tool.name)?.levels ?? [];
   return (
-    <section class="event-detail" aria-label="The tool">
-      <header><div><h2><code><EscapedText text={tool.name} /></code></h2><p class="hint"><EscapedText text={tool.server} /> · {RISK_LABELS[tool.risk]}: {riskSourceText(tool)}</p></div><IconButton icon="close" label="Close the tool" onClick={onClose} /></header>
+    <section class="event-detail" aria-label="Tool details">
+      <header><div><h2><code><EscapedText text={tool.name} /></code></h2><p class="hint"><EscapedText text={tool.server} /> · {RISK_LABELS[tool.risk]}: {riskSourceText(tool)}</p></div><IconButton icon="close" label="Close details" onClick={onClose} /></header>
       <p><EscapedText text={tool.description} /></p>
-      <p class="facts-line">{tool.repeatable ? <Badge tone="good">may be repeated</Badge> : <Badge>not repeated by itself</Badge>} {tool.parallel ? <Badge tone="info">runs beside others</Badge> : <Badge>one at a time</Badge>}</p>
-      <h3>At each level</h3>
+      <p class="fact-badges">{tool.repeatable ? <Badge tone="good">safe to repeat</Badge> : <Badge>not repeated automatically</Badge>} {tool.parallel ? <Badge tone="info">parallel</Badge> : <Badge>one at a time</Badge>}</p>
+      <h3>Verdict by level</h3>
       <ul class="verdicts">
-        {levels.map((verdict, at) => <li key={at} class={at === policy.autonomy_level ? "own" : ""}><b>L{at}</b> <VerdictLabel verdict={verdict} /> <span>{verdict.why}</span></li>)}
+        {levels.map((verdict, index) => <li key={index} class={index === policy.autonomy_level ? "current-level" : ""}><b>L{index}</b> <VerdictLabel verdict={verdict} /> <span>{verdict.why}</span></li>)}
       </ul>
-      <TryCall key={tool.name} tool={tool} policy={policy} />
+      <CallDryRun key={tool.name} tool={tool} policy={policy} />
     </section>
   );
 }

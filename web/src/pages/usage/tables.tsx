@@ -1,79 +1,83 @@
-/** The figures of each agent, workflow, model and tool, and of the people who are asked. */
+/** Statistics tables of agents, workflows, models, tools and approvals. */
 
 import type { ComponentChildren } from "preact";
-import type { ModelFigures, ApprovalFigures, RunFigures, DurationSummary, ToolFigures } from "../../api/types";
+import type { ModelStatistics, ApprovalStatistics, RunStatistics, DurationSummary, ToolStatistics } from "../../api/types";
 import { Badge } from "../../components/ui";
 import { escapeUnsafe } from "../../components/escaped_text";
 import { formatCompact, formatDuration, formatMoney, formatNumber } from "../../components/format";
 import { CALL_RATINGS } from "../../components/call_ratings";
 
-const ms = (value: number | null) => (value === null ? "–" : formatDuration(value));
+const formatMs = (value: number | null) => (value === null ? "–" : formatDuration(value));
 
-export function AgentStatisticsTable({ title, figures }: { title: string; figures: Record<string, RunFigures> }) {
+/** Statistics of runs, by agent or workflow. */
+export function AgentStatisticsTable({ title, statistics }: { title: string; statistics: Record<string, RunStatistics> }) {
   return (
-    <Figures title={title} name={title.replace("By ", "")} heads={["Runs", "Failed", "Cancelled", "Steps", "Retries", "Tokens", "Cost", "p50", "p95", "Rated"]}>
-      {sorted(figures, (one) => one.runs).map(([name, one]) => (
-        <StatisticsRow key={name} name={name} figures={[
-          formatNumber(one.runs), <Rate value={one.failure_rate} tone="bad" />, formatNumber(one.cancelled), formatNumber(one.steps), formatNumber(one.step_retries),
-          formatCompact(one.usage.input_tokens + one.usage.output_tokens), price(one.usage.cost_usd), ...percentiles(one.run_ms), <RatingCell rating={one.rating} />,
+    <StatisticsTable title={title} rowHeader={title.replace("By ", "")} columns={["Runs", "Failed", "Cancelled", "Steps", "Retries", "Tokens", "Cost", "p50", "p95", "Rating"]}>
+      {sortByCount(statistics, (item) => item.runs).map(([name, item]) => (
+        <StatisticsRow key={name} name={name} values={[
+          formatNumber(item.runs), <Rate value={item.failure_rate} tone="bad" />, formatNumber(item.cancelled), formatNumber(item.steps), formatNumber(item.step_retries),
+          formatCompact(item.usage.input_tokens + item.usage.output_tokens), formatCost(item.usage.cost_usd), ...percentiles(item.run_ms), <RatingCell rating={item.rating} />,
         ]} />
       ))}
-    </Figures>
+    </StatisticsTable>
   );
 }
 
-export function ModelStatisticsTable({ figures }: { figures: Record<string, ModelFigures> }) {
+/** Statistics of steps, by model. */
+export function ModelStatisticsTable({ statistics }: { statistics: Record<string, ModelStatistics> }) {
   return (
-    <Figures title="By model" name="model" heads={["Steps", "Failed", "Tokens in", "of them cached", "Tokens out", "Cost", "p50", "p95"]}>
-      {sorted(figures, (one) => one.steps).map(([name, one]) => (
-        <StatisticsRow key={name} name={name} figures={[
-          formatNumber(one.steps), <Rate value={one.failure_rate} tone="bad" />, formatCompact(one.usage.input_tokens), formatCompact(one.usage.cached_tokens), formatCompact(one.usage.output_tokens),
-          price(one.usage.cost_usd), ...percentiles(one.step_ms),
+    <StatisticsTable title="By model" rowHeader="model" columns={["Steps", "Failed", "Tokens in", "Cached in", "Tokens out", "Cost", "p50", "p95"]}>
+      {sortByCount(statistics, (item) => item.steps).map(([name, item]) => (
+        <StatisticsRow key={name} name={name} values={[
+          formatNumber(item.steps), <Rate value={item.failure_rate} tone="bad" />, formatCompact(item.usage.input_tokens), formatCompact(item.usage.cached_tokens), formatCompact(item.usage.output_tokens),
+          formatCost(item.usage.cost_usd), ...percentiles(item.step_ms),
         ]} />
       ))}
-    </Figures>
+    </StatisticsTable>
   );
 }
 
-export function ToolStatisticsTable({ figures }: { figures: Record<string, ToolFigures> }) {
+/** Statistics of calls, by tool. */
+export function ToolStatisticsTable({ statistics }: { statistics: Record<string, ToolStatistics> }) {
   return (
-    <Figures title="By tool" name="tool" heads={["Calls", "Failed", "Denied", "Not approved", "Retries", "Asked", "Approved", "p50", "p95", "Verdicts"]}>
-      {sorted(figures, (one) => one.calls).map(([name, one]) => (
-        <StatisticsRow key={name} name={escapeUnsafe(name)} figures={[
-          formatNumber(one.calls), <Rate value={one.failure_rate} tone="bad" />, <Rate value={one.denial_rate} tone="violet" />, formatNumber(one.refused), formatNumber(one.retries),
-          formatNumber(one.asked), <Rate value={one.approval_rate} tone="good" />, ...percentiles(one.call_ms), <CallRatingsCell of={one.verdicts} />,
+    <StatisticsTable title="By tool" rowHeader="tool" columns={["Calls", "Failed", "Denied", "Not approved", "Retries", "Requested", "Approved", "p50", "p95", "Ratings"]}>
+      {sortByCount(statistics, (item) => item.calls).map(([name, item]) => (
+        <StatisticsRow key={name} name={escapeUnsafe(name)} values={[
+          formatNumber(item.calls), <Rate value={item.failure_rate} tone="bad" />, <Rate value={item.denial_rate} tone="violet" />, formatNumber(item.refused), formatNumber(item.retries),
+          formatNumber(item.asked), <Rate value={item.approval_rate} tone="good" />, ...percentiles(item.call_ms), <CallRatingsCell ratings={item.verdicts} />,
         ]} />
       ))}
-    </Figures>
+    </StatisticsTable>
   );
 }
 
 const KINDS: Record<string, string> = {
-  plan: "calls to approve", preflight: "plans before the work", budget: "budgets", unknown_outcome: "unknown outcomes", elicitation: "questions of tools",
+  plan: "plans", preflight: "preflight plans", budget: "budgets", unknown_outcome: "unknown outcomes", elicitation: "tool input",
 };
 
-export function ApprovalStatisticsTable({ figures }: { figures: Record<string, ApprovalFigures> }) {
-  if (!Object.keys(figures).length) return null;
+/** Statistics of approvals, by kind. */
+export function ApprovalStatisticsTable({ statistics }: { statistics: Record<string, ApprovalStatistics> }) {
+  if (!Object.keys(statistics).length) return null;
   return (
-    <Figures title="What people were asked" name="kind" heads={["Asked", "Answered", "Expired", "Withdrawn", "p50", "p95"]}>
-      {sorted(figures, (one) => one.asked).map(([name, one]) => (
-        <StatisticsRow key={name} name={KINDS[name] ?? name} isCode={false} figures={[formatNumber(one.asked), formatNumber(one.decided), formatNumber(one.expired), formatNumber(one.cancelled), ...percentiles(one.wait_ms)]} />
+    <StatisticsTable title="Approvals by kind" rowHeader="kind" columns={["Requested", "Answered", "Expired", "Cancelled", "p50", "p95"]}>
+      {sortByCount(statistics, (item) => item.asked).map(([name, item]) => (
+        <StatisticsRow key={name} name={KINDS[name] ?? name} isCode={false} values={[formatNumber(item.asked), formatNumber(item.decided), formatNumber(item.expired), formatNumber(item.cancelled), ...percentiles(item.wait_ms)]} />
       ))}
-    </Figures>
+    </StatisticsTable>
   );
 }
 
-const percentiles = (times: DurationSummary) => [ms(times.p50), ms(times.p95)];
-const price = (usd: number | null) => (usd === null ? <span title="Some price is not configured">–</span> : formatMoney(usd));
-const sorted = <T,>(figures: Record<string, T>, by: (one: T) => number) => Object.entries(figures).sort(([, one], [, other]) => by(other) - by(one));
+const percentiles = (summary: DurationSummary) => [formatMs(summary.p50), formatMs(summary.p95)];
+const formatCost = (usd: number | null) => (usd === null ? <span title="Price not configured">–</span> : formatMoney(usd));
+const sortByCount = <T,>(statistics: Record<string, T>, getCount: (item: T) => number) => Object.entries(statistics).sort(([, a], [, b]) => getCount(b) - getCount(a));
 
-function Figures({ title, name, heads, children }: { title: string; name: string; heads: string[]; children: ComponentChildren }) {
+function StatisticsTable({ title, rowHeader, columns, children }: { title: string; rowHeader: string; columns: string[]; children: ComponentChildren }) {
   return (
     <section>
-      <h2 class="under">{title}</h2>
+      <h2 class="section-heading">{title}</h2>
       <div class="table-frame" tabIndex={0} role="region" aria-label={title}>
         <table class="table figures">
-          <thead><tr><th scope="col">{name[0]!.toUpperCase() + name.slice(1)}</th>{heads.map((head) => <th key={head} scope="col" class="right">{head}</th>)}</tr></thead>
+          <thead><tr><th scope="col">{rowHeader[0]!.toUpperCase() + rowHeader.slice(1)}</th>{columns.map((column) => <th key={column} scope="col" class="right">{column}</th>)}</tr></thead>
           <tbody>{children}</tbody>
         </table>
       </div>
@@ -81,11 +85,11 @@ function Figures({ title, name, heads, children }: { title: string; name: string
   );
 }
 
-function StatisticsRow({ name, figures, isCode = true }: { name: string; figures: ComponentChildren[]; isCode?: boolean }) {
-  return <tr><th scope="row">{isCode ? <code>{name}</code> : name}</th>{figures.map((figure, at) => <td key={at} class="right numbers">{figure}</td>)}</tr>;
+function StatisticsRow({ name, values, isCode = true }: { name: string; values: ComponentChildren[]; isCode?: boolean }) {
+  return <tr><th scope="row">{isCode ? <code>{name}</code> : name}</th>{values.map((value, index) => <td key={index} class="right numbers">{value}</td>)}</tr>;
 }
 
-/** A share, and a bar as long as it. */
+/** A rate in percent with a bar. */
 function Rate({ value, tone }: { value: number | null; tone: "good" | "bad" | "violet" }) {
   if (value === null) return <>–</>;
   return (
@@ -94,14 +98,14 @@ function Rate({ value, tone }: { value: number | null; tone: "good" | "bad" | "v
   );
 }
 
-function RatingCell({ rating }: { rating: RunFigures["rating"] }) {
+function RatingCell({ rating }: { rating: RunStatistics["rating"] }) {
   if (rating.average === null) return <>–</>;
-  const said = rating.stars.map((times, at) => `${times} × ${at + 1}`).reverse().join(", ");
-  return <span title={`${said} stars`}>{formatNumber(Math.round(rating.average * 10) / 10)} <small class="hint">({formatNumber(rating.count)})</small></span>;
+  const counts = rating.stars.map((count, index) => `${count} × ${index + 1}`).reverse().join(", ");
+  return <span title={`${counts} stars`}>{formatNumber(Math.round(rating.average * 10) / 10)} <small class="hint">({formatNumber(rating.count)})</small></span>;
 }
 
-function CallRatingsCell({ of }: { of: ToolFigures["verdicts"] }) {
-  const given = (Object.keys(CALL_RATINGS) as (keyof typeof CALL_RATINGS)[]).filter((verdict) => of[verdict] > 0);
-  if (!given.length) return <>–</>;
-  return <span class="verdict-counts">{given.map((verdict) => <Badge key={verdict} tone={CALL_RATINGS[verdict].tone} title={CALL_RATINGS[verdict].title}>{of[verdict]} {CALL_RATINGS[verdict].label.toLowerCase()}</Badge>)}</span>;
+function CallRatingsCell({ ratings }: { ratings: ToolStatistics["verdicts"] }) {
+  const givenRatings = (Object.keys(CALL_RATINGS) as (keyof typeof CALL_RATINGS)[]).filter((verdict) => ratings[verdict] > 0);
+  if (!givenRatings.length) return <>–</>;
+  return <span class="verdict-counts">{givenRatings.map((verdict) => <Badge key={verdict} tone={CALL_RATINGS[verdict].tone} title={CALL_RATINGS[verdict].title}>{ratings[verdict]} {CALL_RATINGS[verdict].label.toLowerCase()}</Badge>)}</span>;
 }
