@@ -1,4 +1,4 @@
-//! Creating, changing and closing a session (S1).
+//! Creates, changes and closes a session (S1), and records feedback (C5).
 
 use super::{DecisionBuilder, Rejection, Reply};
 use crate::{
@@ -26,18 +26,18 @@ impl DecisionBuilder<'_> {
 
     pub(super) fn decide_change_settings(
         &mut self,
-        change: SettingsPatch,
+        patch: SettingsPatch,
         title: Option<Option<String>>,
         by: UserId,
     ) -> Result<Reply, Rejection> {
         self.ensure_open()?;
-        let settings = change.apply_unchecked(&self.active.settings);
+        let settings = patch.apply_unchecked(&self.active.settings);
         let title = title.unwrap_or_else(|| self.active.title.clone());
         if self.owner_and_parent.is_some() {
-            let widens = |error: WideningError| Rejection::ChildSettingsWidened {
+            let to_rejection = |error: WideningError| Rejection::ChildSettingsWidened {
                 problem: error.to_string(),
             };
-            settings.validate_within(&self.active.settings).map_err(widens)?;
+            settings.validate_within(&self.active.settings).map_err(to_rejection)?;
         }
         self.set_settings(settings, title, by);
         Ok(Reply::Done)
@@ -67,7 +67,7 @@ impl DecisionBuilder<'_> {
         Reply::Done
     }
 
-    /// What is queued does not run, and nothing more is taken.
+    /// Closes the session. Queued messages are cancelled.
     pub(super) fn close_session(&mut self, by: UserId) {
         while let Some(queued) = self.active.queue.front() {
             let run_id = Some(queued.run_id);
@@ -86,7 +86,7 @@ impl DecisionBuilder<'_> {
         }
     }
 
-    /// Keeps it. Of a closed session, too: what was said can still be judged.
+    /// Records feedback, also on a closed session.
     pub(super) fn decide_give_feedback(
         &mut self,
         feedback: Feedback,
