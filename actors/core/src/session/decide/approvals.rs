@@ -74,9 +74,8 @@ impl DecisionBuilder<'_> {
                     let problem = "only steps of a plan can be approved for the session";
                     return Err(Rejection::InvalidGrant { problem: problem.to_owned() });
                 }
-                let at = self.env.now;
                 let Respondent { by, surface, .. } = respondent.clone();
-                let answer = RecordedAnswer { resolution, reason, by, surface, at };
+                let answer = RecordedAnswer { resolution, reason, by, surface, at: self.env.now };
                 self.resolve(&open, answer)?
             }
             (subject, _) => {
@@ -226,17 +225,17 @@ fn answer_closed_approval(
     closed: &ClosedApproval,
     answer: &ApprovalAnswer,
     for_session: Option<&GrantRequest>,
-    by: &UserId,
+    user: &UserId,
 ) -> Result<Reply, Rejection> {
     let is_decided = closed.outcome == ApprovalOutcome::Decided;
     let repeated = match answer {
         ApprovalAnswer::Resolve { resolution, reason: _ } => {
             let is_same =
-                |first: &RecordedAnswer| first.by == *by && first.resolution == *resolution;
+                |first: &RecordedAnswer| first.by == *user && first.resolution == *resolution;
             for_session.is_none() && closed.answer.as_ref().is_some_and(is_same)
         }
         ApprovalAnswer::Overall { .. } | ApprovalAnswer::Steps(_) => {
-            plans::is_repeated(closed, answer, for_session, by)?
+            plans::is_repeated(closed, answer, for_session, user)?
         }
     };
     if repeated {

@@ -73,8 +73,8 @@ impl DecisionBuilder<'_> {
             }
             Verdict::Ask { reason: why, cost, exceeds_budget } => {
                 match self.prior_approval(&tool, arguments) {
-                    Some(by) => {
-                        self.allow_call(call_id, arguments, by, None);
+                    Some(authorization) => {
+                        self.allow_call(call_id, arguments, authorization, None);
                         self.try_reserve(call_id, cost)
                     }
                     None => {
@@ -141,9 +141,9 @@ impl DecisionBuilder<'_> {
             }
             Verdict::Ask { reason: why, cost, exceeds_budget } => {
                 match self.prior_approval(&tool, &arguments) {
-                    Some(by) => {
-                        if !by.is_by_same_grant(call.authorized_by) {
-                            self.allow_call(call_id, &arguments, by, None);
+                    Some(authorization) => {
+                        if !authorization.is_by_same_grant(call.authorized_by) {
+                            self.allow_call(call_id, &arguments, authorization, None);
                         }
                         self.try_reserve_once(&call, cost)
                     }
@@ -224,10 +224,11 @@ impl DecisionBuilder<'_> {
         &mut self,
         call_id: CallId,
         arguments: &Value,
-        by: CallAuthorization,
+        authorization: CallAuthorization,
         edit: Option<ArgumentEdit>,
     ) {
         let digest = Digest::hash_json(arguments);
+        let by = authorization;
         self.emit(SessionEvent::ToolCallAllowed { call_id, digest, by, edit });
     }
 

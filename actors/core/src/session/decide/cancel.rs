@@ -13,15 +13,15 @@ impl DecisionBuilder<'_> {
     pub(super) fn decide_cancel_run(
         &mut self,
         requested: Option<RunId>,
-        by: UserId,
+        cancelled_by: UserId,
         partial: Option<Completion>,
     ) -> Result<Reply, Rejection> {
         let running = self.active.run.as_ref().map(|run| run.run_id);
         let run_id = requested.or(running).ok_or(Rejection::NoActiveRun)?;
         if running == Some(run_id) {
-            self.cancel_run(&by, partial);
+            self.cancel_run(&cancelled_by, partial);
         } else if self.active.queue.iter().any(|queued| queued.run_id == run_id) {
-            let usage = ModelUsage::default();
+            let (by, usage) = (cancelled_by, ModelUsage::default());
             let event = SessionEvent::RunCancelled { by, message_id: None, usage };
             self.emit_for(Some(run_id), None, event);
         } else {

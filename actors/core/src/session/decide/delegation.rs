@@ -163,9 +163,9 @@ impl DecisionBuilder<'_> {
         let before = self.tool_budgets();
         for record in records {
             let known = self.active.children.iter().find(|known| known.session_id == child);
-            let Some(known) = known else { break };
-            if record.seq == known.mirrored_seq.next() {
-                let (call_id, agent, run_id) = (known.call_id, known.agent.clone(), known.run_id);
+            let Some(Child { call_id, agent, run_id, mirrored_seq, .. }) = known else { break };
+            if record.seq == mirrored_seq.next() {
+                let (call_id, agent, run_id) = (*call_id, agent.clone(), *run_id);
                 let event = mirror_event(record);
                 let event = SessionEvent::ChildEvent { session_id: child, agent, call_id, event };
                 self.emit_for_run(run_id, event);
@@ -201,9 +201,9 @@ impl DecisionBuilder<'_> {
     }
 
     /// Requests that the child of a call is closed, because its answer is no longer needed.
-    pub(super) fn close_child_for_call(&mut self, call_id: CallId, by: &UserId) {
+    pub(super) fn close_child_for_call(&mut self, call_id: CallId, closed_by: &UserId) {
         if let Some(child) = self.active.child_for_call(call_id).filter(|child| !child.closed) {
-            let (child, after_seq, by) = (child.session_id, child.mirrored_seq, by.clone());
+            let (child, after_seq, by) = (child.session_id, child.mirrored_seq, closed_by.clone());
             self.effects.push(Effect::CloseChild { child, call_id, after_seq, by });
         }
     }

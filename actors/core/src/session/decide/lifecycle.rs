@@ -28,7 +28,7 @@ impl DecisionBuilder<'_> {
         &mut self,
         patch: SettingsPatch,
         title: Option<Option<String>>,
-        by: UserId,
+        changed_by: UserId,
     ) -> Result<Reply, Rejection> {
         self.ensure_open()?;
         let settings = patch.apply_unchecked(&self.active.settings);
@@ -39,13 +39,18 @@ impl DecisionBuilder<'_> {
             };
             settings.validate_within(&self.active.settings).map_err(to_rejection)?;
         }
-        self.set_settings(settings, title, by);
+        self.set_settings(settings, title, changed_by);
         Ok(Reply::Done)
     }
 
-    pub(super) fn set_settings(&mut self, settings: Settings, title: Option<String>, by: UserId) {
+    pub(super) fn set_settings(
+        &mut self,
+        settings: Settings,
+        title: Option<String>,
+        changed_by: UserId,
+    ) {
         if settings != *self.active.settings || title != self.active.title {
-            let settings = settings.into();
+            let (settings, by) = (settings.into(), changed_by);
             let event = SessionEvent::SessionSettingsChanged { settings, title, by };
             self.emit_for(None, None, event);
             self.narrow_children();
@@ -54,28 +59,28 @@ impl DecisionBuilder<'_> {
 
     pub(super) fn decide_close_session(
         &mut self,
-        by: UserId,
+        closed_by: UserId,
         partial: Option<Completion>,
     ) -> Reply {
         if self.active.lifecycle == Lifecycle::Closed {
             return Reply::Done;
         }
-        self.cancel_run(&by, partial);
+        self.cancel_run(&closed_by, partial);
         if !self.close_if_child() {
-            self.close_session(by);
+            self.close_session(closed_by);
         }
         Reply::Done
     }
 
     /// Closes the session. Queued messages are cancelled.
-    pub(super) fn close_session(&mut self, by: UserId) {
+    pub(super) fn close_session(&mut self, closed_by: UserId) {
         while let Some(queued) = self.active.queue.front() {
             let run_id = Some(queued.run_id);
-            let (by, usage) = (by.clone(), ModelUsage::default());
+            let (by, usage) = (closed_by.clone(), ModelUsage::default());
             let event = SessionEvent::RunCancelled { by, message_id: None, usage };
             self.emit_for(run_id, None, event);
         }
-        self.emit_for(None, None, SessionEvent::SessionClosed { by });
+        self.emit_for(None, None, SessionEvent::SessionClosed { by: closed_by });
     }
 
     pub(super) fn ensure_open(&self) -> Result<(), Rejection> {
@@ -91,13 +96,13 @@ impl DecisionBuilder<'_> {
         &mut self,
         feedback: Feedback,
         run_id: Option<RunId>,
-        by: UserId,
+        given_by: UserId,
     ) -> Result<Reply, Rejection> {
         let limit = FEEDBACK_PER_SESSION_MAX;
         if self.session.feedback_count >= limit {
             return Err(Rejection::FeedbackLimitReached { limit });
         }
-        self.emit_for(run_id, None, SessionEvent::FeedbackGiven { feedback, by });
+        self.emit_for(run_id, None, SessionEvent::FeedbackGiven { feedback, by: given_by });
         Ok(Reply::Done)
     }
 }

@@ -143,7 +143,7 @@ pub enum Rejection {
         problem: String,
     },
     /// The queue is full.
-    #[error("the queue is full; the limit is {limit} messages")]
+    #[error("the queue is full; the limit is {limit}")]
     QueueFull {
         /// The maximum number of queued messages.
         limit: usize,

@@ -270,7 +270,7 @@ fn undecided_answers<'a>(
     open: &'a OpenApproval,
     answer: ApprovalAnswer,
     for_session: Option<&GrantRequest>,
-    by: &UserId,
+    user: &UserId,
 ) -> Result<Vec<(&'a PlanStep, PlanStepAnswer)>, Rejection> {
     let answers = match answer {
         ApprovalAnswer::Overall { approved, reason } => {
@@ -291,7 +291,7 @@ fn undecided_answers<'a>(
         let step = step.ok_or(Rejection::UnknownStep { call_id })?;
         match open.decisions.get(&call_id) {
             None => undecided.push((step, answer)),
-            Some(first) if is_same_answer(first, step, &answer, for_session, by) => {}
+            Some(first) if is_same_answer(first, step, &answer, for_session, user) => {}
             Some(first) => {
                 return Err(Rejection::AlreadyDecided {
                     decisions: vec![first.clone()],
@@ -319,11 +319,11 @@ fn is_same_answer(
     step: &PlanStep,
     answer: &PlanStepAnswer,
     for_session: Option<&GrantRequest>,
-    by: &UserId,
+    user: &UserId,
 ) -> bool {
     let Ok(changed) = changed_arguments(step, answer) else { return false };
     let digest = changed.as_ref().map_or(step.digest, Digest::hash_json);
-    let is_same_decision = first.approved == answer.approved && first.by == *by;
+    let is_same_decision = first.approved == answer.approved && first.by == *user;
     is_same_decision && first.digest == digest && first.for_session.as_ref() == for_session
 }
 
@@ -341,7 +341,7 @@ pub(super) fn is_repeated(
     closed: &ClosedApproval,
     answer: &ApprovalAnswer,
     for_session: Option<&GrantRequest>,
-    by: &UserId,
+    user: &UserId,
 ) -> Result<bool, Rejection> {
     let steps = closed.approval.steps();
     match answer {
@@ -351,7 +351,7 @@ pub(super) fn is_repeated(
             let is_same_grant =
                 |first: &PlanStepDecision| first.for_session.as_ref() == for_session;
             let is_overall = |first: &PlanStepDecision| {
-                first.by == *by && first.edited.is_none() && is_same_grant(first)
+                first.by == *user && first.edited.is_none() && is_same_grant(first)
             };
             let is_decided = closed.outcome == ApprovalOutcome::Decided && !steps.is_empty();
             Ok(is_decided && last.all(|first| is_overall(first) && first.approved == *approved))
@@ -362,7 +362,7 @@ pub(super) fn is_repeated(
                 let step = steps.iter().find(|step| step.call_id == answer.call_id);
                 let first = closed.decisions.get(&answer.call_id).zip(step);
                 first.is_some_and(|(first, step)| {
-                    is_same_answer(first, step, answer, for_session, by)
+                    is_same_answer(first, step, answer, for_session, user)
                 })
             }))
         }

@@ -93,8 +93,8 @@ impl DecisionBuilder<'_> {
                     }
                     Verdict::Ask { .. } | Verdict::Allow { .. } | Verdict::OverBudget { .. } => {
                         self.emit_answer(approval_id, answer);
-                        let by = CallAuthorization::Approval { approval_id, by };
-                        self.allow_call(call_id, &request.arguments, by, None);
+                        let authorization = CallAuthorization::Approval { approval_id, by };
+                        self.allow_call(call_id, &request.arguments, authorization, None);
                     }
                 }
             }
