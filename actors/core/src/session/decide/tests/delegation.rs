@@ -180,7 +180,7 @@ fn s8_repeated_creation_of_child_is_rejected() {
     let mut harness = with_delegates(SessionHarness::with_streaming_step());
     let calls = harness.model_calls(&[delegate_call("researcher", "Find the price")]);
     let task = child_tasks(&harness.apply(calls).unwrap()).remove(0);
-    child.check(Input::CreateChild { task: task }, "! the session already exists");
+    child.check(Input::CreateChild { task }, "! the session already exists");
 }
 
 #[test]

@@ -40,7 +40,7 @@ fn with_pending_preflight(steps: Value) -> SessionHarness {
     harness
 }
 
-/// Returns a session in which a preflight with these steps was with_approved_preflight and the first step streams.
+/// Returns a session in which a preflight with these steps was approved and the first step streams.
 fn with_approved_preflight(steps: Value) -> SessionHarness {
     let mut harness = with_pending_preflight(steps);
     harness.apply(harness.overall_answer("p1", true, "ann")).unwrap();
@@ -69,7 +69,7 @@ fn g14_preflight_plan_needs_approval_before_first_step() {
         "
         message_accepted u1 @r1
         run_started u1 preflight @r1
-        step_started a1 #1 small with_planning_attempt @r1
+        step_started a1 #1 small planning @r1
         > start_model a1 - @r1.0
         = submitted r1 seq 2
     ",
@@ -161,8 +161,7 @@ fn g14_each_step_covers_one_call_across_restart() {
         > start_tool c1 a4 beside
     ",
     );
-    let plan =
-        harness.state.active.run.as_ref().and_then(|run| run.preflight.with_approved_preflight());
+    let plan = harness.state.active.run.as_ref().and_then(|run| run.preflight.approved());
     assert_eq!(plan.map(|plan| plan.used_positions.clone()), Some([1].into()));
 }
 
@@ -335,7 +334,7 @@ fn m3_planning_call_is_retried_and_is_not_a_step() {
     harness.advance_clock(MINUTE).check(
         Input::Wake,
         "
-        step_started a2 #2 small with_planning_attempt @r1
+        step_started a2 #2 small planning @r1
         > start_model a2 - @r1.0
     ",
     );
@@ -343,7 +342,7 @@ fn m3_planning_call_is_retried_and_is_not_a_step() {
         Input::Rehydrated { user_settings: None },
         "
         step_retrying #2 failures 1 (the server restarted) @r1
-        step_started a3 #3 small with_planning_attempt @r1
+        step_started a3 #3 small planning @r1
         > start_model a3 - @r1.0
     ",
     );
@@ -369,7 +368,7 @@ fn s2_planning_call_does_not_count_as_step() {
     assert!(harness.state.is_idle());
     assert_eq!(
         harness.state.usage.tokens.input_tokens, 20,
-        "the tokens of the with_planning_attempt call count"
+        "the tokens of the planning call count"
     );
 }
 
@@ -536,8 +535,7 @@ fn g14_invalid_edits_are_rejected_and_approval_stays_open() {
     assert!(harness.state.is_waiting_for_approval());
     // A changed tool does not keep the arguments of the previous one.
     harness.apply(approve(&harness, vec![to("high")])).unwrap();
-    let plan =
-        harness.state.active.run.as_ref().and_then(|run| run.preflight.with_approved_preflight());
+    let plan = harness.state.active.run.as_ref().and_then(|run| run.preflight.approved());
     assert_eq!(plan.unwrap().steps[0].arguments, None);
 }
 
