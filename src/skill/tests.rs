@@ -38,7 +38,7 @@ fn c2_nested_skills_are_found_and_invalid_ones_are_reported() {
         let has_path = |file: &&InvalidFile| file.path.ends_with(path);
         &invalid.iter().find(has_path).unwrap_or_else(|| panic!("{path}: {invalid:?}")).problem
     };
-    assert!(problem("broken/SKILL.md").contains("does not begin with a front matter"));
+    assert!(problem("broken/SKILL.md").contains("no front matter"));
     assert!(problem("twin/SKILL.md").contains("has a skill of the same name, `pdf`"));
     assert!(problem("big/SKILL.md").contains("exceeds the limit of 262144 bytes"));
     assert_eq!(invalid.len(), 3);

@@ -105,7 +105,7 @@ async fn g14_an_approved_order_runs_without_asking_again(wire: ProviderProtocol)
     assert!(plan["estimatedCost"]["inputTokens"].as_u64().unwrap() > 0);
     assert_eq!(plan["estimatedCost"]["estimatedUSD"], Value::Null);
     let warnings = plan["warnings"].to_string();
-    assert!(warnings.contains("the price of the model `scripted` is not known"), "{warnings}");
+    assert!(warnings.contains("the price of the model `scripted` is unknown"), "{warnings}");
     assert!(house.effects().is_empty() && house.calls().is_empty());
 
     let body = json!({"session_id": session, "plan_id": plan["plan_id"]});

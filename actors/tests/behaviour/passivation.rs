@@ -127,7 +127,7 @@ async fn d6_burst_of_commands_fits_the_mailbox_during_rehydration() {
     for answer in burst {
         let answer = with_timeout("the answer", answer).await.unwrap();
         let refused = answer.expect_err("no run is active").to_string();
-        assert_eq!(refused, "no run is going");
+        assert_eq!(refused, "no run is active");
     }
 }
 

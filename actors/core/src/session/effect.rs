@@ -1,4 +1,5 @@
-//! What must happen in the world, once the events that say so are committed.
+//! The effects of a decision: work outside the state machine, to be performed once the decision's
+//! events are committed.
 
 use crate::{
     approval::ElicitationAnswer,
@@ -12,88 +13,88 @@ use std::sync::Arc;
 /// One effect.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// Call the model with the conversation as it stands.
+    /// Call the model with the current conversation.
     StartModel {
-        /// The run.
+        /// The run's id.
         run_id: RunId,
-        /// The step of that run; 0 for a plan.
+        /// The step's number; 0 for the planning call of a preflight.
         step: u32,
-        /// The fence.
+        /// The attempt's id, its fencing token.
         attempt_id: AttemptId,
-        /// The message its deltas belong to; `None` for a plan, of which clients hear once a person
-        /// is asked (G14).
+        /// The message that the deltas belong to; `None` for a preflight plan or a summary, whose
+        /// text is not streamed to clients (G14, C4).
         message_id: Option<MessageId>,
-        /// The model, by its name in configuration.
+        /// The model's name in configuration.
         model: String,
     },
-    /// Stop a model attempt; its answer is no longer wanted.
+    /// Stop a model attempt; its result is no longer needed.
     StopModel {
-        /// Which.
+        /// The attempt's id.
         attempt_id: AttemptId,
     },
     /// Run a tool.
     StartTool {
-        /// The run.
+        /// The run's id.
         run_id: RunId,
-        /// The call; also its idempotency key.
+        /// The call's id; also the idempotency key of all its attempts.
         call_id: CallId,
-        /// The fence.
+        /// The attempt's id, its fencing token.
         attempt_id: AttemptId,
-        /// The tool.
+        /// The tool's name.
         tool: String,
-        /// What to pass: exactly what the recorded allowance is bound to.
+        /// The arguments, exactly those that the recorded allowance is bound to.
         arguments: Arc<Arguments>,
     },
-    /// Get the call its turn: it may run once no other call with that key does, in any session
-    /// (T8). Comes again with every decision until the turn is granted.
+    /// Acquire an exclusive lock for the call, which may run once no other call with that key runs
+    /// in any session (T8). Every decision repeats the effect until the lock is granted.
     AcquireExclusiveLock {
-        /// The call.
+        /// The call's id.
         call_id: CallId,
-        /// The key.
+        /// The key of the lock.
         key: String,
     },
-    /// Tell a running tool what became of its question (T1).
+    /// Send the answer of an elicitation to the running tool (T1).
     AnswerElicitation {
-        /// The attempt that asked.
+        /// The id of the attempt that requested the elicitation.
         attempt_id: AttemptId,
-        /// Which of its questions.
+        /// The number of the elicitation within the attempt, from 1.
         elicitation_number: u32,
         /// The answer.
         answer: ElicitationAnswer,
     },
-    /// Have another session do it (S8): it is started if it is not there, what happens in it is told
-    /// from `after` on, and its answer ends the attempt.
+    /// Delegate a task to a child session (S8): start the child if it does not exist, deliver its
+    /// events from `after_seq` on, and end the attempt with its answer.
     StartChild {
-        /// The attempt's fence; its call is the errand's.
+        /// The attempt's id, its fencing token. The task names the call.
         attempt_id: AttemptId,
-        /// What is to be done, and by whom.
+        /// The child's task.
         task: Arc<ChildTask>,
-        /// The last of its events that is known.
+        /// The last event of the child that is already mirrored.
         after_seq: Seq,
     },
-    /// A child allows no more than this from now on.
+    /// Narrow the settings of a child.
     NarrowChild {
-        /// The child.
+        /// The child's session id.
         child: SessionId,
-        /// What its parent allows.
+        /// The parent's settings.
         parent_settings: Arc<Settings>,
     },
-    /// Close a child; its answer is no longer wanted, but its end is to be told.
+    /// Close a child. Its answer is no longer needed, but its remaining events are.
     CloseChild {
-        /// The child.
+        /// The child's session id.
         child: SessionId,
-        /// The call that it works for.
+        /// The call that the child works for.
         call_id: CallId,
-        /// The last of its events that is known.
+        /// The last event of the child that is already mirrored.
         after_seq: Seq,
-        /// For whom it is closed.
+        /// The user on whose behalf the child is closed.
         by: UserId,
     },
-    /// Stop a tool attempt (MCP cancellation); its answer is no longer wanted.
+    /// Stop a tool attempt with an MCP cancellation; its result is no longer needed.
     StopTool {
-        /// The call.
+        /// The call's id.
         call_id: CallId,
-        /// Which.
+        /// The attempt's id.
         attempt_id: AttemptId,
     },
 }

@@ -1,5 +1,7 @@
-//! What has happened: the events of a session's log (E1). Past tense, closed, and readable for
-//! ever: a variant or field is never changed in a way that old logs do not parse.
+//! The events of a session's log (E1).
+//!
+//! Event names are in the past tense and the set is closed. Events stay readable forever: a change
+//! to a variant or field must not make old logs unparsable (D7).
 
 use crate::{
     approval::{Approval, ArgumentEdit, Grant, PlanStepDecision, RecordedAnswer, Role},
@@ -24,564 +26,565 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use utoipa::ToSchema;
 
-/// A committed event with its envelope. The session's id and agent are the log's, not repeated in
-/// each record.
+/// A committed event with its envelope. The log supplies the session's id and agent; a record does
+/// not repeat them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EventRecord {
-    /// Its number.
+    /// The event's sequence number in the session.
     pub seq: Seq,
-    /// When it was decided.
+    /// The time of the decision that produced the event.
     pub at: Timestamp,
-    /// The run it belongs to.
+    /// The run that the event belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<RunId>,
     /// The step of that run, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<u32>,
-    /// What happened.
+    /// The event itself.
     #[serde(flatten)]
     pub event: SessionEvent,
 }
 
-/// What happened.
+/// A fact in a session's history.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", content = "payload", rename_all = "snake_case")]
 pub enum SessionEvent {
-    /// The session exists. Always the first event.
+    /// The session was created. Always the first event.
     SessionCreated {
-        /// Whose it is.
+        /// The session's principal.
         owner: UserId,
-        /// Its agent profile.
+        /// The session's agent profile.
         agent: AgentName,
-        /// For people.
+        /// The title shown to users.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         title: Option<String>,
-        /// What it allows.
+        /// The session's settings.
         settings: Arc<Settings>,
-        /// The session that started it, if one did (S8).
+        /// The parent session, if the session is a child (S8).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         parent: Option<Arc<Parent>>,
     },
-    /// The session exists, and goes on from a conversation in another one (S1). Always the first
-    /// event.
+    /// The session was created as a fork that continues another session's conversation (S1). Always
+    /// the first event.
     SessionForked {
-        /// That session.
+        /// The session that was forked.
         from: SessionId,
-        /// The last of its events that is counted in.
+        /// The last event of `from` that the fork includes.
         at_seq: Seq,
-        /// Whose it is.
+        /// The fork's principal.
         owner: UserId,
-        /// Its agent profile.
+        /// The fork's agent profile.
         agent: AgentName,
-        /// For people.
+        /// The title shown to users.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         title: Option<String>,
-        /// What it allows.
+        /// The fork's settings.
         settings: Arc<Settings>,
-        /// What was said up to there; each call has a result.
+        /// The conversation up to `at_seq`; every call in it has a result.
         conversation: Vec<Message>,
     },
-    /// Its settings or title are these now.
+    /// The settings or the title changed.
     SessionSettingsChanged {
-        /// What it allows.
+        /// The new settings.
         settings: Arc<Settings>,
-        /// For people.
+        /// The new title.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         title: Option<String>,
-        /// Who changed them.
+        /// The user who made the change.
         by: UserId,
     },
-    /// It is read-only from here on.
+    /// The session was closed and is read-only from here on.
     SessionClosed {
-        /// Who closed it.
+        /// The user who closed the session.
         by: UserId,
     },
 
-    /// A user's message waits behind the run that is going.
+    /// A user's message was queued behind the active run.
     MessageQueued {
-        /// The client's id.
+        /// The client's id for the message.
         message_id: MessageId,
-        /// The text.
+        /// The message's text.
         text: Arc<str>,
         /// Digest of the request, for idempotency (S5).
         digest: Digest,
-        /// Set for a message that steers the run that is going (S4).
+        /// Set for a message that steers the active run (S4).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         steers: Option<Steering>,
-        /// Whether its run begins with a plan (G14).
+        /// True if the message's run starts with a preflight (G14).
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         preflight: bool,
-        /// The workflow that its run is started with (C3).
+        /// The workflow that the message's run is started with (C3).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         workflow: Option<Arc<StartedWorkflow>>,
-        /// The span of a trace in which it was sent (A4).
+        /// The trace span in which the message was sent (A4).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         traceparent: Option<TraceContext>,
     },
-    /// A user's message is part of the conversation, and its run begins.
+    /// A user's message became part of the conversation.
     MessageAccepted {
-        /// The client's id.
+        /// The client's id for the message.
         message_id: MessageId,
-        /// The text.
+        /// The message's text.
         text: Arc<str>,
         /// Digest of the request, for idempotency (S5).
         digest: Digest,
     },
-    /// The model's message is open: deltas follow.
+    /// The model's message was opened; deltas follow.
     MessageStarted {
-        /// Its id.
+        /// The message's id.
         message_id: MessageId,
     },
     /// The model's message is complete. Its calls follow in the same commit.
     MessageCompleted {
-        /// Its id.
+        /// The message's id.
         message_id: MessageId,
-        /// The whole text.
+        /// The complete text.
         text: String,
-        /// Thinking blocks, to be sent back.
+        /// Reasoning blocks, which are sent back to the provider.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         reasoning: Vec<Reasoning>,
-        /// Why it ended.
+        /// The reason why the model stopped.
         stop_reason: StopReason,
-        /// Whether it was cut off by a cancel.
+        /// True if a cancellation cut the message off.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         stopped: bool,
     },
-    /// The open message is void; what was streamed of it does not count.
+    /// The open message was discarded; text that was streamed of it is void.
     MessageDiscarded {
-        /// Its id.
+        /// The message's id.
         message_id: MessageId,
-        /// Why.
+        /// The reason for the discard.
         reason: String,
     },
 
-    /// A run began.
+    /// A run started.
     RunStarted {
-        /// The user's message it answers.
+        /// The user's message that started the run.
         message_id: MessageId,
-        /// Whether the model submits a plan first (G14).
+        /// True if the model submits a plan first (G14).
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         preflight: bool,
-        /// The workflow that it is started with (C3).
+        /// The workflow that the run is started with (C3).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         workflow: Option<Arc<StartedWorkflow>>,
-        /// What the session is called from now on, where it had no title.
+        /// The session's new title, if the session had none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         title: Option<String>,
-        /// The span of a trace in which it was asked for (A4).
+        /// The trace span in which the run was requested (A4).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         traceparent: Option<TraceContext>,
     },
-    /// A run has its final answer.
+    /// A run completed with a final answer.
     RunCompleted {
         /// The final message.
         message_id: MessageId,
-        /// Tokens of all its steps, failed attempts included, and their cost.
+        /// Tokens of all steps of the run, including failed attempts, and their cost.
         usage: ModelUsage,
     },
     /// A run failed; the session stays usable.
     RunFailed {
-        /// What kind of failure.
+        /// The kind of failure.
         code: RunFailureCode,
-        /// For people.
+        /// The error text shown to users.
         error: String,
-        /// Tokens of all its steps, failed attempts included, and their cost.
+        /// Tokens of all steps of the run, including failed attempts, and their cost.
         usage: ModelUsage,
     },
-    /// A run, or a queued message's run to be, was cancelled.
+    /// A run, or a queued message before its run started, was cancelled.
     RunCancelled {
-        /// Who cancelled.
+        /// The user who cancelled.
         by: UserId,
-        /// The message that was stopped, if one was open.
+        /// The message that was cut off, if one was open and had text.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         message_id: Option<MessageId>,
-        /// Tokens of all its steps, failed attempts included, and their cost.
+        /// Tokens of all steps of the run, including failed attempts, and their cost.
         usage: ModelUsage,
     },
 
-    /// An attempt of a model call begins.
+    /// An attempt of a model call started.
     StepStarted {
-        /// Its fence.
+        /// The attempt's id, its fencing token.
         attempt_id: AttemptId,
-        /// 1 is the first.
+        /// The attempt's number, from 1.
         attempt: u32,
-        /// The model, by its name in configuration.
+        /// The model's name in configuration.
         model: String,
-        /// Whether it is the call for a plan, which comes before the first step and is none of them
-        /// (G14).
+        /// True for the model call that requests a preflight plan. That call precedes the first
+        /// step and is not counted as a step (G14).
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         planning: bool,
-        /// Set where it is the call for a summary of so many messages from the conversation's
-        /// beginning, which comes between steps and is none of them (C4).
+        /// Set for the model call that requests a summary: the number of messages, from the
+        /// conversation's start, to summarise. That call runs between steps and is not counted as
+        /// a step (C4).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         compacting: Option<u64>,
     },
-    /// The model call is done.
+    /// A model call completed.
     StepCompleted {
-        /// Its tokens and their cost.
+        /// The call's tokens and their cost.
         usage: ModelUsage,
-        /// Why the model stopped.
+        /// The reason why the model stopped.
         stop_reason: StopReason,
     },
-    /// A model call failed and is tried again.
+    /// An attempt of a model call failed, and another attempt follows.
     StepRetrying {
-        /// The attempt that ended.
+        /// The number of the attempt that ended.
         attempt: u32,
-        /// How many attempts failed by themselves so far; those a restart of ours ended are not
-        /// counted against the limit.
+        /// The number of failed attempts so far, excluding attempts that a server restart ended.
         failures: u32,
-        /// How long until the next, in milliseconds.
+        /// The delay until the next attempt, in milliseconds.
         delay_ms: u64,
-        /// When the next starts.
+        /// The time at which the next attempt starts.
         until: Timestamp,
-        /// Why it failed.
+        /// The reason for the failure.
         reason: String,
-        /// Tokens of the attempt, as far as they were told, and their cost.
+        /// Tokens of the attempt, as far as the provider reported them, and their cost.
         #[serde(default)]
         usage: ModelUsage,
     },
 
-    /// A model is exhausted, and the run goes on with the next of its profile (M4).
+    /// A model is exhausted, and the run continues with the next model of its profile (M4).
     StepModelFallback {
-        /// The attempt that ended.
+        /// The number of the attempt that ended.
         attempt: u32,
-        /// The model that is given up for this run.
+        /// The model that this run gives up.
         from: String,
-        /// The model that is asked from now on.
+        /// The model that this run uses from here on.
         to: String,
-        /// Why.
+        /// The reason for the fallback.
         reason: String,
-        /// Tokens of the attempt, as far as they were told, and their cost.
+        /// Tokens of the attempt, as far as the provider reported them, and their cost.
         #[serde(default)]
         usage: ModelUsage,
     },
 
-    /// A summary stands for the older part of the conversation in what models are told from now on
-    /// (C4). The log keeps what it stands for.
+    /// A summary replaces the older part of the conversation in later model requests (C4). The log
+    /// keeps the replaced messages.
     ContextCompacted {
-        /// So many messages from the conversation's beginning.
+        /// The number of messages, from the conversation's start, that the summary replaces.
         through: u64,
-        /// The summary.
+        /// The text of the summary.
         summary: Arc<str>,
-        /// What making it cost.
+        /// Tokens used to produce the summary, and their cost.
         usage: ModelUsage,
     },
-    /// There is no summary; the run goes on with what has room.
+    /// Compaction failed; the run continues with the part of the conversation that fits.
     ContextCompactionFailed {
-        /// Why, for people.
+        /// The reason shown to users.
         reason: String,
-        /// What trying cost, as far as it was told.
+        /// Tokens used by the failed attempt, as far as the provider reported them, and their cost.
         usage: ModelUsage,
     },
 
-    /// The model proposed a call.
+    /// The model proposed a tool call.
     ToolCallStarted {
-        /// The call.
+        /// The call's id.
         call_id: CallId,
-        /// The provider's id for it.
+        /// The provider's id for the call.
         provider_id: String,
-        /// The tool, as the model named it.
+        /// The tool's name as the model gave it.
         tool: String,
-        /// The connection that the tool belongs to, if there is such a tool: another server's of
-        /// that name is another tool.
+        /// The connection that the tool belongs to, if the tool exists. A tool with the same name
+        /// on another server is a different tool.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         server: Option<Arc<str>>,
-        /// What is to be passed.
+        /// The proposed arguments.
         arguments: Arc<Arguments>,
         /// Digest of the canonical arguments.
         digest: Digest,
         /// The tool's risk.
         risk: Risk,
-        /// Whether it may run beside others.
+        /// True if the call may run in parallel with other calls.
         parallel: bool,
-        /// Whether an attempt may safely be repeated.
+        /// True if an attempt may safely be repeated.
         repeatable: bool,
     },
-    /// The call may run with these arguments.
+    /// The call was allowed to run with the arguments of `digest`.
     ToolCallAllowed {
-        /// The call.
+        /// The call's id.
         call_id: CallId,
-        /// Digest of the arguments it may run with.
+        /// Digest of the allowed arguments.
         digest: Digest,
-        /// Who or what allowed it.
+        /// The policy, human decision or grant that allowed the call.
         by: CallAuthorization,
-        /// What a person changed; the digest is that of the arguments as changed (G8).
+        /// The edit of a human; `digest` is then the digest of the edited arguments (G8).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         edit: Option<ArgumentEdit>,
     },
-    /// An attempt of the call begins.
+    /// An attempt of the call started.
     ToolCallAttemptStarted {
-        /// The call.
+        /// The call's id.
         call_id: CallId,
-        /// Its fence.
+        /// The attempt's id, its fencing token.
         attempt_id: AttemptId,
-        /// 1 is the first.
+        /// The attempt's number, from 1.
         attempt: u32,
-        /// The session that works on it, the same for every attempt (S8).
+        /// The child session that executes the call, the same for every attempt (S8).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         child: Option<ChildRef>,
     },
-    /// The tool tells how far it is (T5).
+    /// A running tool reported progress (T5).
     ToolCallProgress {
-        /// The call.
+        /// The call's id.
         call_id: CallId,
-        /// The tool.
+        /// The tool's name.
         tool: String,
-        /// How much is done.
+        /// The amount done.
         progress: f64,
-        /// Of how much.
+        /// The total amount, if the tool reported it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         total: Option<f64>,
-        /// In words.
+        /// The tool's progress text.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         message: Option<String>,
     },
-    /// An attempt failed and another follows (R2).
+    /// An attempt of the call failed, and another attempt follows (R2).
     ToolCallRetrying {
-        /// The call.
+        /// The call's id.
         call_id: CallId,
-        /// The tool.
+        /// The tool's name.
         tool: String,
-        /// The attempt that ended.
+        /// The number of the attempt that ended.
         attempt: u32,
-        /// How many attempts failed by themselves so far; those a restart of ours ended are not
-        /// counted against the limit.
+        /// The number of failed attempts so far, excluding attempts that a server restart ended.
         failures: u32,
-        /// How long until the next, in milliseconds.
+        /// The delay until the next attempt, in milliseconds.
         delay_ms: u64,
-        /// When the next starts.
+        /// The time at which the next attempt starts.
         until: Timestamp,
-        /// Why it failed.
+        /// The reason for the failure.
         reason: String,
-        /// Whether it may have taken effect all the same.
+        /// True if the failed attempt may have taken effect.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         maybe_ran: bool,
     },
-    /// A result came after its attempt was given up; it changes nothing (R1).
+    /// A result arrived after its attempt was given up; the result changes nothing (R1).
     LateResult {
-        /// The call.
+        /// The call's id.
         call_id: CallId,
         /// The attempt that was given up.
         attempt_id: AttemptId,
-        /// What came, in short.
+        /// A short form of the result.
         summary: String,
     },
-    /// The call has its result.
+    /// The call completed with a result.
     ToolCallCompleted {
-        /// The call.
+        /// The call's id.
         call_id: CallId,
-        /// The tool.
+        /// The tool's name.
         tool: String,
         /// The result.
         output: ToolOutput,
     },
     /// The call failed.
     ToolCallFailed {
-        /// The call.
+        /// The call's id.
         call_id: CallId,
-        /// The tool.
+        /// The tool's name.
         tool: String,
-        /// What kind of failure.
+        /// The kind of failure.
         reason: CallFailureReason,
-        /// What the model and people read.
+        /// The error text for the model and for users.
         error: String,
-        /// Whether retries were made and did not help (R3).
+        /// True if all permitted retries failed (R3).
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         retries_exhausted: bool,
-        /// Whether it, or an attempt before, may have taken effect: then what was set aside for it
-        /// is kept (G6).
+        /// True if this attempt or an earlier one may have taken effect. The call's reservation is
+        /// then kept (G6).
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         maybe_ran: bool,
     },
-    /// The policy does not let the call run (G7).
+    /// The policy denied the call (G7).
     AuthorizationDenied {
-        /// The call.
+        /// The call's id.
         call_id: CallId,
-        /// The tool.
+        /// The tool's name.
         tool: String,
-        /// For people and for the model.
+        /// The reason for users and for the model.
         reason: String,
-        /// The least level at which it would not be denied.
+        /// The lowest autonomy level at which the call would not be denied.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         required_level: Option<Autonomy>,
     },
 
-    /// A person is asked.
+    /// An approval was requested.
     ApprovalRequested {
-        /// The question.
+        /// The approval.
         approval: Arc<Approval>,
     },
-    /// A person answered, wholly or in part.
+    /// A human answered an approval, completely or in part.
     ApprovalDecided {
-        /// The question.
+        /// The approval's id.
         approval_id: ApprovalId,
-        /// The steps of a plan that are decided now.
+        /// The steps of a plan that this answer decides.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         steps: Vec<PlanStepDecision>,
-        /// The word on a question that has no steps.
+        /// The answer to an approval that has no steps.
         #[serde(default, rename = "answer", skip_serializing_if = "Option::is_none")]
         answer: Option<Box<RecordedAnswer>>,
-        /// Whether all of it is decided now.
+        /// True if the approval is now completely decided.
         closed: bool,
     },
-    /// Nobody answered in time, and the question went to people of another role (G10).
+    /// The deadline passed, and the approval was escalated to another role (G10).
     ApprovalEscalated {
-        /// The question.
+        /// The approval's id.
         approval_id: ApprovalId,
-        /// The least role that may answer now.
+        /// The lowest role that may answer now.
         to: Role,
-        /// When their time is up; `None` means never.
+        /// The deadline of that role; `None` for no deadline.
         deadline: Option<Timestamp>,
     },
-    /// Nobody answered in time (G10).
+    /// The approval's last deadline passed (G10).
     ApprovalExpired {
-        /// The question.
+        /// The approval's id.
         approval_id: ApprovalId,
     },
-    /// The question is moot: its run was cancelled, or the tool that asked no longer waits.
+    /// The approval was cancelled: its run ended, or the requesting tool attempt no longer waits.
     ApprovalCancelled {
-        /// The question.
+        /// The approval's id.
         approval_id: ApprovalId,
     },
 
-    /// A person approved the plan: calls that its steps cover run without asking again (G14).
+    /// A human approved the preflight plan; calls that its steps cover run without another approval
+    /// (G14).
     PreflightApproved {
-        /// The question they answered.
+        /// The approval's id.
         approval_id: ApprovalId,
-        /// Who.
+        /// The user who approved the plan.
         by: UserId,
-        /// What they said, for the model.
+        /// The user's reason, for the model.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
-        /// The steps as they were approved or skipped, in order.
+        /// The approved and skipped steps, in order.
         steps: Arc<[ApprovedPreflightStep]>,
     },
-    /// There is no plan to look at; people are asked about calls as usual.
+    /// There is no preflight plan to approve; normal approval rules apply.
     PreflightSkipped {
-        /// Why, for people.
+        /// The reason shown to users.
         warning: String,
     },
 
-    /// What an allowed call costs is set aside (G6). It is released when the call definitely failed.
+    /// The cost of an allowed call was reserved (G6). The reservation is released when the call
+    /// definitely failed.
     BudgetReserved {
-        /// The call.
+        /// The call's id.
         call_id: CallId,
-        /// The tool.
+        /// The tool's name.
         tool: String,
-        /// What it costs.
+        /// The reserved cost.
         cost: Cost,
     },
-    /// A budget has no room for what comes next (G6).
+    /// A budget has no room for the next step or call (G6).
     BudgetReached {
-        /// Which, with its limit in force.
+        /// The budget with its effective limit.
         budget: Budget,
-        /// What is spent or reserved of it.
+        /// The amount spent or reserved.
         spent: f64,
-        /// What comes next needs so much; 0 where that is not known before.
+        /// The amount needed next; 0 if it is not known in advance.
         needed: f64,
     },
-    /// A person raised a budget, for this session and the budget's period.
+    /// A human raised a budget, for this session and the budget's period.
     BudgetRaised {
-        /// The question they answered.
+        /// The approval's id.
         approval_id: ApprovalId,
-        /// The budget, with the limit as it is now.
+        /// The budget with its new limit.
         budget: Budget,
-        /// Who.
+        /// The user who raised the budget.
         by: UserId,
     },
 
-    /// Something happened in a child, or in a child of its own (S8).
+    /// An event of a child session or of one of its descendants (S8).
     ChildEvent {
-        /// The child.
+        /// The child's session id.
         session_id: SessionId,
-        /// Its agent profile.
+        /// The child's agent profile.
         agent: AgentName,
-        /// The call that it works for.
+        /// The call that the child works for.
         call_id: CallId,
-        /// The event with its number there, without what was said. A child's child is told of by
-        /// the child's own event of this kind.
+        /// The child's event with its sequence number in the child, without message text. An event
+        /// of a grandchild is wrapped in the child's own event of this type.
         event: Arc<EventRecord>,
     },
-    /// There is no such child, and there will be none: its log is gone, or never began.
+    /// The child session does not exist and will not: its log was purged or was never created.
     ChildGone {
-        /// The child.
+        /// The child's session id.
         session_id: SessionId,
-        /// The call that it was to work for.
+        /// The call that the child was to work for.
         call_id: CallId,
     },
 
-    /// A person said what they think of an answer, or of a call (C5).
+    /// A user gave feedback on an answer or a call (C5).
     FeedbackGiven {
-        /// What, of what.
+        /// The rating and its target.
         #[serde(flatten)]
         feedback: Feedback,
-        /// Who.
+        /// The user who gave the feedback.
         by: UserId,
     },
 
-    /// A person's approval holds for later calls, too (G9).
+    /// An approval was extended to later calls (G9).
     GrantAdded {
-        /// What holds.
+        /// The new grant.
         grant: Grant,
     },
-    /// It no longer does.
+    /// A grant was revoked.
     GrantRevoked {
-        /// What held.
+        /// The grant's id.
         grant_id: GrantId,
-        /// Who revoked it.
+        /// The user who revoked the grant.
         by: UserId,
     },
 }
 
-/// How a message reaches the run that it steers.
+/// Delivery of a message that steers the active run (S4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Steering {
-    /// The run of its own that it gets if the run ends without another step.
+    /// The id of the message's own run, which starts if the active run ends without another step.
     pub own_run_id: RunId,
-    /// Whether a plan waits: the model reads it after the decision.
+    /// True if an approval is open, so that the model reads the message after the decision.
     pub after_decision: bool,
 }
 
-/// Who or what let a call run.
+/// The policy, human decision or grant that allows a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum CallAuthorization {
-    /// The policy.
+    /// The policy allows the call.
     Policy {
-        /// Why.
+        /// The policy's reason.
         why: String,
     },
-    /// A person.
+    /// A human approved the call.
     Approval {
-        /// The question they answered.
+        /// The approval's id.
         approval_id: ApprovalId,
-        /// Who.
+        /// The user who approved.
         by: UserId,
     },
-    /// A person, for the whole session.
+    /// A session grant covers the call.
     Grant {
-        /// What they granted.
+        /// The grant's id.
         grant_id: GrantId,
     },
-    /// A person, before the run began: they approved this step of its plan (G14).
+    /// A step of the run's approved preflight plan covers the call (G14).
     Preflight {
-        /// The question they answered.
+        /// The id of the preflight approval.
         approval_id: ApprovalId,
-        /// The step's place in the plan, from 1.
+        /// The step's position in the plan, from 1.
         step: u32,
-        /// Who.
+        /// The user who approved the plan.
         by: UserId,
     },
 }
 
 impl CallAuthorization {
-    /// Whether it is that grant's, which lets the call run already.
-    pub fn is_by_same_grant(&self, let_by: AuthorizationSource) -> bool {
-        matches!(self, Self::Grant { grant_id } if let_by == AuthorizationSource::Grant(*grant_id))
+    /// Returns true if both this authorization and `source` refer to the same grant.
+    pub fn is_by_same_grant(&self, source: AuthorizationSource) -> bool {
+        matches!(self, Self::Grant { grant_id } if source == AuthorizationSource::Grant(*grant_id))
     }
 }
 
-/// Why a run failed.
+/// The reason why a run failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RunFailureCode {
@@ -591,8 +594,8 @@ pub enum RunFailureCode {
     ModelError,
     /// The model's provider could not be reached, after retries.
     ModelUnavailable,
-    /// A budget was reached, and nobody raised it (G6).
+    /// A budget was reached and not raised (G6).
     BudgetReached,
-    /// Nobody answered in time what the run could not go on without (G10).
+    /// An approval that the run depended on expired (G10).
     ApprovalExpired,
 }

@@ -1,4 +1,4 @@
-//! What a session is asked, and what it is told.
+//! The inputs of a session: commands and reported facts.
 
 use crate::{
     approval::{ApprovalSubject, Elicitation, GrantRequest, Resolution, Role, Surface},
@@ -20,259 +20,262 @@ use crate::{
 use serde_json::Value;
 use std::sync::Arc;
 
-/// One input. Those in the imperative may be rejected; facts may be stale, never wrong.
+/// One input of [`decide`](super::decide). A command may be rejected. A fact may be stale, but
+/// never wrong.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// Begin to exist.
+    /// Create the session.
     CreateSession {
-        /// Whose it is.
+        /// The session's principal.
         owner: UserId,
-        /// Its agent.
+        /// The session's agent profile.
         agent: AgentName,
-        /// For people.
+        /// The title shown to users.
         title: Option<String>,
-        /// What it allows; already narrowed from the user's.
+        /// The session's settings, already narrowed to the user's settings.
         settings: Settings,
     },
-    /// Begin to exist, with what was said in another session (S1).
+    /// Create the session as a fork that continues another session's conversation (S1).
     ForkSession {
-        /// That session.
+        /// The session that is forked.
         from: SessionId,
-        /// The last of its events that is counted in.
+        /// The last event of `from` that the fork includes.
         at_seq: Seq,
-        /// Whose it is.
+        /// The fork's principal.
         owner: UserId,
-        /// Its agent.
+        /// The fork's agent profile.
         agent: AgentName,
-        /// For people.
+        /// The title shown to users.
         title: Option<String>,
-        /// What it allows.
+        /// The fork's settings.
         settings: Settings,
-        /// What was said, see [`SessionState::conversation_so_far`](super::SessionState).
+        /// The conversation so far, from
+        /// [`SessionState::conversation_so_far`](super::SessionState::conversation_so_far).
         conversation: Vec<Message>,
     },
-    /// Begin to exist as another session's child, and do what it wants (S8).
+    /// Create the session as a child of another session and start its task (S8).
     CreateChild {
-        /// What that is.
+        /// The child's task.
         task: Arc<ChildTask>,
     },
-    /// Allow no more than this: a child's parent does not, any more (S8).
+    /// Narrow the session's settings to its parent's settings, which have changed (S8).
     NarrowSettings {
-        /// What the parent allows.
+        /// The parent's settings.
         parent_settings: Arc<Settings>,
     },
-    /// Change what it allows, or its title.
+    /// Change the session's settings or title.
     ChangeSettings {
-        /// What shall change; nothing that the user does not allow.
+        /// The changes; already validated against the user's settings.
         patch: SettingsPatch,
-        /// The title as it shall be, if it shall change.
+        /// The new title; `None` keeps the title, `Some(None)` removes it.
         title: Option<Option<String>>,
-        /// Who asks.
+        /// The user who makes the change.
         by: UserId,
     },
-    /// Become read-only; what runs is cancelled.
+    /// Close the session and cancel its active run.
     CloseSession {
-        /// Who asks.
+        /// The user who closes the session.
         by: UserId,
-        /// What the stopped model stream had said.
+        /// The text that the stopped model stream had produced.
         partial: Option<Completion>,
     },
-    /// Answer this message.
+    /// Submit a message.
     SubmitMessage {
         /// The message.
         message: NewMessage,
-        /// What to do when a run is going.
+        /// The action if a run is active.
         on_busy: OnBusy,
     },
-    /// Cancel the run that is going and answer this message at once, before those that wait (S4).
+    /// Cancel the active run and start this message's run at once, before queued messages (S4).
     Interrupt {
         /// The message.
         message: NewMessage,
-        /// Who asks.
+        /// The user who interrupts.
         by: UserId,
-        /// What the stopped model stream had said.
+        /// The text that the stopped model stream had produced.
         partial: Option<Completion>,
     },
-    /// Stop the run (S6).
+    /// Cancel a run (S6).
     CancelRun {
-        /// Only if it is this one.
+        /// The run to cancel, active or queued; `None` for the active run.
         run_id: Option<RunId>,
-        /// Who asks.
+        /// The user who cancels.
         by: UserId,
-        /// What the stopped model stream had said.
+        /// The text that the stopped model stream had produced.
         partial: Option<Completion>,
     },
-    /// Take a person's answer (G8, G11).
+    /// Answer an approval (G8, G11).
     AnswerApproval {
-        /// The question.
+        /// The approval's id.
         approval_id: ApprovalId,
         /// The answer.
         answer: ApprovalAnswer,
-        /// What shall hold for later calls of the tools it approves (G9).
+        /// The request to grant later calls of the approved tools (G9).
         for_session: Option<GrantRequest>,
-        /// Who answers.
+        /// The user who answers.
         by: UserId,
-        /// What they may do.
+        /// The user's role.
         role: Role,
-        /// Through what.
+        /// The surface through which the user answers.
         surface: Surface,
     },
-    /// Take back what a person granted for the session (G9).
+    /// Revoke grants of the session (G9).
     RevokeGrants {
-        /// Only this one.
+        /// The grant to revoke; `None` revokes all grants.
         grant_id: Option<GrantId>,
-        /// Who asks.
+        /// The user who revokes.
         by: UserId,
     },
-    /// Keep what a person thinks of an answer, or of a call (C5).
+    /// Record a user's feedback on an answer or a call (C5).
     GiveFeedback {
-        /// What, of what.
+        /// The rating and its target.
         feedback: Feedback,
-        /// The run it was said or made in.
+        /// The run of the rated message or call.
         run_id: Option<RunId>,
-        /// Who says so.
+        /// The user who gives the feedback.
         by: UserId,
     },
     /// A model attempt ended.
     ModelFinished {
-        /// Which.
+        /// The attempt's id.
         attempt_id: AttemptId,
-        /// How.
+        /// The completion or the failure.
         result: Result<Completion, ModelAttemptFailure>,
     },
     /// A tool attempt ended.
     ToolFinished {
-        /// The call.
+        /// The call's id.
         call_id: CallId,
-        /// Which attempt.
+        /// The attempt's id.
         attempt_id: AttemptId,
-        /// How.
+        /// The outcome of the attempt.
         outcome: ToolOutcome,
     },
-    /// A tool tells how far it is.
+    /// A running tool reported progress (T5).
     ToolProgressed {
-        /// The call.
+        /// The call's id.
         call_id: CallId,
-        /// Which attempt.
+        /// The attempt's id.
         attempt_id: AttemptId,
-        /// How much is done.
+        /// The amount done.
         progress: f64,
-        /// Of how much.
+        /// The total amount, if the tool reported it.
         total: Option<f64>,
-        /// In words.
+        /// The tool's progress text.
         message: Option<String>,
     },
-    /// A running tool asks a person for something (T1).
+    /// A running tool requested an elicitation (T1).
     ElicitationRequested {
-        /// The call.
+        /// The call's id.
         call_id: CallId,
-        /// Which attempt.
+        /// The attempt's id.
         attempt_id: AttemptId,
-        /// Which of its questions, from 1.
+        /// The number of the elicitation within the attempt, from 1.
         elicitation_number: u32,
-        /// What it asks.
+        /// The elicitation.
         elicitation: Elicitation,
     },
-    /// A running tool no longer wants to know what it asked.
+    /// A running tool withdrew an elicitation.
     ElicitationWithdrawn {
-        /// Which attempt.
+        /// The attempt's id.
         attempt_id: AttemptId,
-        /// Which of its questions.
+        /// The number of the elicitation within the attempt, from 1.
         elicitation_number: u32,
     },
-    /// These are events of a child, in order and without gaps; some may be known (S8).
+    /// Events of a child, in order and without gaps; some may already be mirrored (S8).
     ChildEventsReceived {
-        /// The child.
+        /// The child's session id.
         child: SessionId,
-        /// Its events.
+        /// The child's events.
         records: Arc<[EventRecord]>,
     },
-    /// There is no such child, and there will be none: its log is gone, or never began.
+    /// The child session does not exist and will not: its log was purged or was never created.
     ChildGone {
-        /// The child.
+        /// The child's session id.
         child: SessionId,
     },
-    /// No other call with that key runs: this one may, if it still wants to (T8).
+    /// No other call with that key runs, so that this call may run if it is still due (T8).
     ExclusiveLockGranted {
-        /// The call.
+        /// The call's id.
         call_id: CallId,
-        /// The key that was asked for.
+        /// The key of the lock.
         key: String,
     },
-    /// Time has passed: do what is due.
+    /// Time has passed: handle overdue approvals and backoffs.
     Wake,
-    /// The state was rebuilt from the log; nothing that ran before runs any more (D2, D3).
+    /// The state was rebuilt from the log; attempts that were in progress no longer run (D2, D3).
     Rehydrated {
-        /// What the session's user allows, where the session allows more: what users who never said
-        /// otherwise allow may have become less (G4).
+        /// The user's settings, if the session allows more than they do. They can change without an
+        /// event of the session when the defaults of users without stored settings change (G4).
         user_settings: Option<Arc<Settings>>,
     },
 }
 
-/// A message, as it is submitted.
+/// A submitted message.
 #[derive(Clone, Debug)]
 pub struct NewMessage {
-    /// The client's id for it; the idempotency key (S5).
+    /// The client's id for the message; the idempotency key (S5).
     pub message_id: MessageId,
-    /// The text, not empty and within limits.
+    /// The message's text, not empty and within the size limit.
     pub text: Arc<str>,
     /// Digest of the request's body.
     pub digest: Digest,
-    /// Whether its run begins with a plan (G14); what the session says, where this does not.
+    /// True if the message's run starts with a preflight (G14); `None` for the session's setting.
     pub preflight: Option<bool>,
-    /// The workflow that its run is started with (C3).
+    /// The workflow that the message's run is started with (C3).
     pub workflow: Option<Arc<StartedWorkflow>>,
-    /// The span of a trace in which it was sent (A4).
+    /// The trace span in which the message was sent (A4).
     pub traceparent: Option<TraceContext>,
 }
 
 impl NewMessage {
-    /// A message that asks for nothing in particular.
+    /// Creates a message without options.
     pub fn new(message_id: MessageId, text: Arc<str>, digest: Digest) -> Self {
         Self { message_id, text, digest, preflight: None, workflow: None, traceparent: None }
     }
 }
 
-/// What to do with a message while a run is going (S4).
+/// The handling of a message that arrives while a run is active (S4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnBusy {
-    /// Wait for its turn.
+    /// Queue the message for a run of its own.
     #[default]
     Queue,
-    /// Refuse it.
+    /// Reject the message.
     Reject,
-    /// Tell it the model with the next step's input.
+    /// Deliver the message to the model with the input of the next step.
     Steer,
 }
 
-/// A person's answer to a question.
+/// A human's answer to an approval.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ApprovalAnswer {
-    /// To a plan: the same for every step that is not decided yet. To a preflight: as it is.
+    /// One decision: for every undecided step of a plan, or for a preflight or elicitation as a
+    /// whole.
     Overall {
-        /// Whether they may run.
+        /// True to approve.
         approved: bool,
-        /// For the model.
+        /// The reason, for the model.
         reason: Option<String>,
     },
-    /// The steps of a plan one by one.
+    /// Decisions on individual steps of a plan.
     Steps(Vec<PlanStepAnswer>),
-    /// To a question that has no steps.
+    /// An answer to an approval without steps.
     Resolve {
-        /// What they say.
+        /// The answer.
         resolution: Resolution,
-        /// Why.
+        /// The reason for the answer.
         reason: Option<String>,
     },
 }
 
 impl ApprovalAnswer {
-    /// In the words of `question`: a preflight is approved or rejected as one; a tool that asks is
-    /// answered or not.
+    /// Converts an overall approval or rejection to the form that `subject` expects: an approval or
+    /// rejection of a preflight, or an answer to an elicitation.
     #[must_use]
-    pub fn normalized_for(self, question: &ApprovalSubject) -> Self {
-        match question {
+    pub fn normalized_for(self, subject: &ApprovalSubject) -> Self {
+        match subject {
             ApprovalSubject::Preflight(_) => {}
             ApprovalSubject::Elicitation(_) => return self.normalized_for_elicitation(),
             ApprovalSubject::Plan { .. }
@@ -292,7 +295,7 @@ impl ApprovalAnswer {
         }
     }
 
-    /// To approve is to say that what was asked is done, which is all there is to say of a page.
+    /// Converts an approval to an empty answer, which confirms an elicitation in URL mode.
     fn normalized_for_elicitation(self) -> Self {
         match self {
             Self::Overall { approved: true, reason } => {
@@ -306,26 +309,26 @@ impl ApprovalAnswer {
     }
 }
 
-/// A person's answer to one step.
+/// A human's answer to one step of a plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlanStepAnswer {
-    /// The call.
+    /// The call's id.
     pub call_id: CallId,
-    /// Whether it may run.
+    /// True if the call may run.
     pub approved: bool,
-    /// For the model.
+    /// The reason, for the model.
     pub reason: Option<String>,
-    /// The arguments to pass instead, where the person changed them (G8).
+    /// The edited arguments, if the human edited them (G8).
     pub arguments: Option<Value>,
 }
 
 /// A failed model attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelAttemptFailure {
-    /// What went wrong.
+    /// The failure.
     pub failure: ModelFailure,
-    /// Whether any of the message had reached clients.
+    /// True if a part of the message was sent to clients.
     pub streamed: bool,
-    /// Tokens, as far as the provider had told.
+    /// Tokens of the attempt, as far as the provider reported them.
     pub usage: TokenUsage,
 }

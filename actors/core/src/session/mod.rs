@@ -1,14 +1,14 @@
-//! The session: a durable conversation, as a state machine.
+//! The session state machine: a durable conversation of one principal with one agent.
 //!
 //! ```text
 //! decide(&SessionState, Input, &Env) -> Result<Decision, Rejection>
 //! evolve(SessionState, &EventRecord) -> SessionState
 //! ```
 //!
-//! Four vocabularies, kept apart: [`Input`] (asked for, or a fact that came in), [`SessionEvent`]
-//! (what has happened), [`Effect`] (what must happen in the world), [`Rejection`] (what will not).
-//! The shell commits a decision's events before it performs the effects, and the same `evolve`
-//! serves life and replay.
+//! Four vocabularies are kept apart: [`Input`] (a command or a reported fact), [`SessionEvent`] (a
+//! recorded fact), [`Effect`] (work to perform outside the state machine) and [`Rejection`] (the
+//! reason why an input is refused). The session actor commits a decision's events before it
+//! performs the effects. The same `evolve` serves live sessions and replay.
 
 pub mod decide;
 mod effect;

@@ -1,5 +1,5 @@
-//! What the store keeps beside the log for lists and look-ups, derived from the state. It is
-//! committed together with the events that change it.
+//! The rows that the store keeps beside the log for lists and look-ups, derived from the state and
+//! committed together with the events that change them.
 
 use super::{Lifecycle, SessionState, state::SessionMetadata};
 use crate::{
@@ -18,104 +18,104 @@ use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, sync::Arc};
 use utoipa::ToSchema;
 
-/// What is going on in a session, in one word.
+/// The status of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SessionStatus {
-    /// Nothing.
+    /// The session has no active run, queued message or child.
     Idle,
-    /// A run, which must be brought back to life after a restart.
+    /// The session has work in progress and must be resumed after a restart.
     Running,
-    /// A run that waits for people, and for nothing else.
+    /// The session's run waits for human decisions only.
     Waiting,
-    /// Nothing any more.
+    /// The session is closed and has no work left.
     Closed,
 }
 
-/// A session as lists show it.
+/// A session in lists.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SessionRow {
-    /// The session.
+    /// The session's id.
     pub session_id: SessionId,
-    /// Whose it is.
+    /// The session's principal.
     pub owner: UserId,
-    /// Its agent.
+    /// The session's agent profile.
     pub agent: AgentName,
-    /// The session that started it, if one did (S8).
+    /// The parent session, if the session is a child (S8).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Arc<Parent>>,
-    /// For people.
+    /// The title shown to users.
     pub title: Option<String>,
-    /// What it allows.
+    /// The session's settings.
     pub settings: Arc<Settings>,
-    /// What is going on.
+    /// The session's status.
     pub status: SessionStatus,
-    /// When it was created.
+    /// The time of the first event.
     pub created_at: Timestamp,
-    /// When this row last changed.
+    /// The time of the last change of this row.
     pub updated_at: Timestamp,
-    /// What people granted for the session.
+    /// The session's grants (G9).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub grants: Vec<Grant>,
-    /// Tokens of all runs up to this row's change, and their cost.
+    /// Tokens of all runs up to the last change of this row, and their cost.
     pub usage: ModelUsage,
 }
 
-/// Where a question stands.
+/// The state of an approval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ApprovalState {
-    /// It waits.
+    /// The approval waits for an answer.
     Pending,
-    /// People decided every step.
+    /// A human decided the approval completely.
     Decided,
-    /// Nobody answered in time.
+    /// The deadline passed without a complete answer.
     Expired,
-    /// Its run was cancelled.
+    /// The approval was cancelled: its run ended, or the requesting tool attempt no longer waits.
     Cancelled,
 }
 
-/// A question as stored (G11).
+/// An approval as stored (G11).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ApprovalRow {
-    /// What was asked.
+    /// The approval.
     pub approval: Arc<Approval>,
-    /// The session that asks.
+    /// The session that requested the approval.
     pub session_id: SessionId,
-    /// The run that asks.
+    /// The run that requested the approval.
     pub run_id: RunId,
-    /// The run that people watch, where it is a child that asks (S8).
+    /// The root session's run, if a child requested the approval (S8).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root: Option<RootRun>,
-    /// Whose session it is.
+    /// The session's principal.
     pub owner: UserId,
-    /// Where it stands.
+    /// The approval's state.
     pub state: ApprovalState,
-    /// What was decided of a plan, in the steps' order.
+    /// The decisions on a plan, in the order of its steps.
     pub decisions: Vec<PlanStepDecision>,
-    /// What was said to a question that has no steps.
+    /// The answer to an approval that has no steps.
     #[serde(default, rename = "answer", skip_serializing_if = "Option::is_none")]
     pub answer: Option<RecordedAnswer>,
-    /// Whom it went to when nobody had answered in time.
+    /// The escalation, if the approval was escalated after its deadline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub escalation: Option<Escalation>,
-    /// When it stopped waiting.
+    /// The time at which the approval was closed.
     pub closed_at: Option<Timestamp>,
 }
 
-/// What a commit changes beside the log.
+/// The changes of a commit to rows beside the log.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Projection {
     /// The session's row, if it changed.
     pub session: Option<SessionRow>,
-    /// The questions that are new or changed.
+    /// The approvals that are new or changed.
     pub approvals: Vec<ApprovalRow>,
-    /// What is added to the user's spending (G6), if anything is.
+    /// The amounts to add to the user's spending (G6), if there are any.
     pub spending_update: Option<SpendingUpdate>,
 }
 
 impl Projection {
-    /// What changed from `before` to `after`.
+    /// Returns the changes from `before` to `after`.
     pub fn diff(before: &SessionState, after: &SessionState) -> Self {
         let row = SessionRow::from_state(after);
         let unchanged = match (SessionRow::from_state(before), &row) {
@@ -124,25 +124,26 @@ impl Projection {
             (Some(_), None) | (None, Some(_)) => false,
         };
         let approvals = changed_approval_rows(before, after);
-        let spends = after.active.tool_costs.changes_since(&before.active.tool_costs);
-        let user = after.metadata.as_ref().filter(|_| !spends.is_empty());
-        let spending_update = user.map(|identity| {
-            let user = identity.owner.clone();
-            SpendingUpdate { user, entries: spends, preconditions: Vec::new() }
+        let entries = after.active.tool_costs.changes_since(&before.active.tool_costs);
+        let metadata = after.metadata.as_ref().filter(|_| !entries.is_empty());
+        let spending_update = metadata.map(|metadata| {
+            let user = metadata.owner.clone();
+            SpendingUpdate { user, entries, preconditions: Vec::new() }
         });
         Self { session: row.filter(|_| !unchanged), approvals, spending_update }
     }
 
-    /// Adds what must hold of the user's spending.
+    /// Adds the preconditions on the user's spending. Has no effect without a spending update.
     #[must_use]
-    pub fn with_preconditions(mut self, claims: Vec<SpendingPrecondition>) -> Self {
-        if let Some(posting) = &mut self.spending_update {
-            posting.preconditions = claims;
+    pub fn with_preconditions(mut self, preconditions: Vec<SpendingPrecondition>) -> Self {
+        if let Some(update) = &mut self.spending_update {
+            update.preconditions = preconditions;
         }
         self
     }
 
-    /// Adds the tokens and the money of model calls to the user's spending; not all need counting.
+    /// Adds the tokens and cost of model calls to the user's spending. Only needed if a budget of
+    /// the user counts model usage.
     #[must_use]
     pub fn with_model_usage(
         mut self,
@@ -150,38 +151,38 @@ impl Projection {
         after: &SessionState,
         day: Day,
     ) -> Self {
-        let Some(identity) = &after.metadata else { return self };
+        let Some(metadata) = &after.metadata else { return self };
         let (before, after) = (before.total_usage(), after.total_usage());
         let tokens = after.tokens.total().saturating_sub(before.tokens.total()) as f64;
         let costs = after.cost_usd.zip(before.cost_usd);
-        let money = costs.map_or(0.0, |(after, before)| after - before);
-        let spent = [(BudgetMeasure::Tokens, tokens), (BudgetMeasure::Usd, money)];
-        let spends = spent.into_iter().filter(|(_, amount)| *amount > 0.0);
-        let spends: Vec<_> =
-            spends.map(|(measure, amount)| SpendingEntry { measure, day, amount }).collect();
-        if !spends.is_empty() {
-            let user = identity.owner.clone();
+        let usd = costs.map_or(0.0, |(after, before)| after - before);
+        let amounts = [(BudgetMeasure::Tokens, tokens), (BudgetMeasure::Usd, usd)];
+        let entries = amounts.into_iter().filter(|(_, amount)| *amount > 0.0);
+        let entries: Vec<_> =
+            entries.map(|(measure, amount)| SpendingEntry { measure, day, amount }).collect();
+        if !entries.is_empty() {
+            let user = metadata.owner.clone();
             let empty = SpendingUpdate { user, entries: Vec::new(), preconditions: Vec::new() };
-            self.spending_update.get_or_insert(empty).entries.extend(spends);
+            self.spending_update.get_or_insert(empty).entries.extend(entries);
         }
         self
     }
 }
 
 impl SessionRow {
-    /// The row of that session, once it exists.
+    /// Returns the row of a session, or `None` before its first event.
     pub fn from_state(state: &SessionState) -> Option<Self> {
-        let identity = state.metadata.as_ref()?;
+        let metadata = state.metadata.as_ref()?;
         Some(Self {
             session_id: state.session_id,
-            owner: identity.owner.clone(),
-            agent: identity.agent.clone(),
-            parent: identity.parent.clone(),
+            owner: metadata.owner.clone(),
+            agent: metadata.agent.clone(),
+            parent: metadata.parent.clone(),
             title: state.active.title.clone(),
             settings: state.active.settings.clone(),
             status: session_status(state),
-            created_at: identity.created_at,
-            updated_at: identity.updated_at,
+            created_at: metadata.created_at,
+            updated_at: metadata.updated_at,
             grants: state.active.grants.clone(),
             usage: state.total_usage(),
         })
@@ -200,7 +201,8 @@ fn session_status(state: &SessionState) -> SessionStatus {
     match state.active.lifecycle {
         Lifecycle::NotCreated => SessionStatus::Closed,
         Lifecycle::Closed if state.active.children.is_empty() => SessionStatus::Closed,
-        // Its children may not know yet that nobody wants them: it must come back to tell them.
+        // Some children may not be closed yet; after a restart the session is resumed to close
+        // them.
         Lifecycle::Closed => SessionStatus::Running,
         Lifecycle::Open if state.is_idle() => SessionStatus::Idle,
         Lifecycle::Open if state.is_waiting_for_approval() => SessionStatus::Waiting,
@@ -208,23 +210,23 @@ fn session_status(state: &SessionState) -> SessionStatus {
     }
 }
 
-/// The rows that `after` has and `before` had not, or not so. `after` must follow from `before`:
-/// then an open question changes by new decisions and by escalation alone, and a closed one never,
-/// so that a commit which touches none costs nothing.
+/// Returns the approval rows that differ between `before` and `after`. `after` must result from
+/// `before` by events: then an open approval changes only by new decisions or escalation, and a
+/// closed one never changes. A commit that touches no approval costs nothing.
 fn changed_approval_rows(before: &SessionState, after: &SessionState) -> Vec<ApprovalRow> {
-    let Some(identity) = &after.metadata else { return Vec::new() };
-    let row = |asked: ApprovalRowSource<'_>| asked.into_row(after.session_id, identity);
-    let standing = |open: &OpenApproval| (open.decisions.len(), open.escalation);
+    let Some(metadata) = &after.metadata else { return Vec::new() };
+    let row = |source: ApprovalRowSource<'_>| source.into_row(after.session_id, metadata);
+    let progress = |open: &OpenApproval| (open.decisions.len(), open.escalation);
     let is_changed = |open: &&OpenApproval| {
         let before = before.active.open_approval(open.approval.approval_id);
-        before.map(standing) != Some(standing(open))
+        before.map(progress) != Some(progress(open))
     };
     let open = after.active.approvals.iter().filter(is_changed).map(|open| row(open.into()));
     let closed = after.closed_approvals.closed_after(before.last_seq);
     open.chain(closed.map(|closed| row(closed.into()))).collect()
 }
 
-/// A question, open or closed, on its way to a row.
+/// The data of an open or closed approval from which a row is built.
 struct ApprovalRowSource<'a> {
     approval: &'a Arc<Approval>,
     run_id: RunId,
@@ -246,36 +248,29 @@ impl<'a> From<&'a OpenApproval> for ApprovalRowSource<'a> {
 
 impl<'a> From<&'a ClosedApproval> for ApprovalRowSource<'a> {
     fn from(closed: &'a ClosedApproval) -> Self {
-        let ClosedApproval {
-            approval,
-            run_id,
-            outcome: end,
-            closed_at,
-            decisions,
-            answer: word,
-            escalation,
-        } = closed;
-        let state = match end {
+        let ClosedApproval { approval, run_id, outcome, closed_at, decisions, answer, escalation } =
+            closed;
+        let state = match outcome {
             ApprovalOutcome::Decided => ApprovalState::Decided,
             ApprovalOutcome::Expired => ApprovalState::Expired,
             ApprovalOutcome::Cancelled => ApprovalState::Cancelled,
         };
         let (run_id, escalation, closed_at) = (*run_id, *escalation, Some(*closed_at));
-        Self { approval, run_id, state, decisions, answer: word.as_ref(), escalation, closed_at }
+        Self { approval, run_id, state, decisions, answer: answer.as_ref(), escalation, closed_at }
     }
 }
 
 impl ApprovalRowSource<'_> {
-    fn into_row(self, session_id: SessionId, identity: &SessionMetadata) -> ApprovalRow {
-        let of_step = |step: &PlanStep| self.decisions.get(&step.call_id).cloned();
+    fn into_row(self, session_id: SessionId, metadata: &SessionMetadata) -> ApprovalRow {
+        let step_decision = |step: &PlanStep| self.decisions.get(&step.call_id).cloned();
         ApprovalRow {
             approval: self.approval.clone(),
             session_id,
             run_id: self.run_id,
-            root: identity.parent.as_ref().map(|parent| parent.root),
-            owner: identity.owner.clone(),
+            root: metadata.parent.as_ref().map(|parent| parent.root),
+            owner: metadata.owner.clone(),
             state: self.state,
-            decisions: self.approval.steps().iter().filter_map(of_step).collect(),
+            decisions: self.approval.steps().iter().filter_map(step_decision).collect(),
             answer: self.answer.cloned(),
             escalation: self.escalation,
             closed_at: self.closed_at,
@@ -284,7 +279,7 @@ impl ApprovalRowSource<'_> {
 }
 
 impl ApprovalRow {
-    /// When something must happen about it, if nobody answers.
+    /// Returns the time at which the approval must be escalated or closed if it is not answered.
     pub fn due_at(&self) -> Option<Timestamp> {
         match &self.escalation {
             Some(escalation) => escalation.deadline,
@@ -292,7 +287,7 @@ impl ApprovalRow {
         }
     }
 
-    /// The rows of every question that the session remembers.
+    /// Returns the rows of all open approvals and all retained closed approvals.
     pub fn all_from_state(state: &SessionState) -> Vec<Self> {
         changed_approval_rows(&SessionState::new(state.session_id), state)
     }

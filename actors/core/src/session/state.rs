@@ -1,4 +1,4 @@
-//! A session's state: what its events add up to.
+//! The state of a session: the result of folding its events with [`evolve`].
 
 use super::{ClosedApprovals, EventRecord, Submissions, evolve};
 use crate::{
@@ -21,41 +21,41 @@ use std::{
     sync::Arc,
 };
 
-/// A session. What grows with its history is beside [`Active`], which stays small: a decision
-/// works on a copy of `Active` alone. What is beside it costs the same to clone and to add to
-/// however long the session is.
+/// A session's state. Data that grows with the session's history is kept beside [`ActiveState`],
+/// which stays small, because a decision copies `ActiveState` only. The other fields can be cloned
+/// and extended at a cost that does not depend on the session's length (D9).
 #[derive(Clone, Debug, PartialEq)]
 pub struct SessionState {
-    /// Its id.
+    /// The session's id.
     pub session_id: SessionId,
-    /// The last event's number.
+    /// The sequence number of the last event.
     pub last_seq: Seq,
-    /// Whose it is and what it is; `None` before the first event.
+    /// Owner, agent and parent; `None` before the first event.
     pub metadata: Option<SessionMetadata>,
-    /// What was said.
+    /// The messages of all finished steps, and user messages.
     pub conversation: MessageHistory,
-    /// What stands for its older part in what models are told (C4).
+    /// The summary that replaces the older part of the conversation in model requests (C4).
     pub summary: Option<ConversationSummary>,
-    /// The messages that were taken, by the client's id (S5).
+    /// The submitted messages, by the client's id (S5).
     pub submissions: Submissions,
-    /// Questions that no longer wait: the newest [`crate::limits::CLOSED_APPROVALS_KEPT`].
+    /// Approvals that no longer wait: the newest [`crate::limits::CLOSED_APPROVALS_MAX`].
     pub closed_approvals: ClosedApprovals,
-    /// Tokens of all runs that have ended, and their cost.
+    /// Tokens of all ended runs, and their cost.
     pub usage: ModelUsage,
-    /// How often people gave feedback.
+    /// How many times users gave feedback.
     pub feedback_count: u32,
-    /// What is going on.
+    /// The session's current work and settings.
     pub active: ActiveState,
 }
 
-/// What stands for the older part of a conversation.
+/// A summary that replaces the older part of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConversationSummary {
-    /// So many messages from its beginning.
+    /// The number of messages, from the conversation's start, that the summary replaces.
     pub through: u64,
-    /// The tokens of those messages, as estimated.
+    /// The estimated tokens of those messages.
     pub tokens: u64,
-    /// The summary of them.
+    /// The text of the summary.
     pub summary: Arc<str>,
 }
 
@@ -65,178 +65,180 @@ impl ConversationSummary {
         Self { through, tokens: conversation.estimated_tokens_of_first(messages), summary }
     }
 
-    /// How many messages it stands for.
+    /// Returns the number of messages that the summary replaces.
     pub(crate) fn message_count(&self) -> usize {
         usize::try_from(self.through).unwrap_or(usize::MAX)
     }
 }
 
-/// Where a run stands with summarising (C4).
+/// The state of compaction within a run (C4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CompactionPhase {
-    /// It may be done before the next step.
+    /// The conversation may be compacted before the next step.
     #[default]
     Idle,
-    /// A model attempt that is under way is for it.
+    /// The model attempt in progress produces a summary.
     Running {
-        /// So many messages from the conversation's beginning.
+        /// The number of messages, from the conversation's start, to summarise.
         through: u64,
     },
-    /// It was done before the step that is next.
+    /// The conversation was compacted before the step that is next.
     Done,
-    /// It failed, and is not tried again in this run.
+    /// Compaction failed and is not tried again in this run.
     Failed,
 }
 
-/// Whose a session is and what it is.
+/// The fixed properties of a session and its timestamps.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SessionMetadata {
-    /// Its principal.
+    /// The session's principal.
     pub owner: UserId,
-    /// Its agent profile.
+    /// The session's agent profile.
     pub agent: AgentName,
-    /// The session that started it, if one did (S8).
+    /// The parent session, if the session is a child (S8).
     pub parent: Option<Arc<Parent>>,
-    /// When it was created.
+    /// The time of the first event.
     pub created_at: Timestamp,
-    /// When its last event happened.
+    /// The time of the last event.
     pub updated_at: Timestamp,
 }
 
-/// What is going on in a session.
+/// The part of a session's state that decisions read and change: settings, queue, active run, open
+/// approvals, grants, budgets and children.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ActiveState {
-    /// Whether it takes messages.
+    /// The session's life cycle state, which says if it accepts messages.
     pub lifecycle: Lifecycle,
-    /// For people.
+    /// The title shown to users.
     pub title: Option<String>,
-    /// What it allows.
+    /// The session's settings.
     pub settings: Arc<Settings>,
-    /// What the run's workflow leaves of it, where that is less (C3).
+    /// The settings narrowed by the run's workflow, if the workflow narrows them (C3).
     pub workflow_settings: Option<Arc<Settings>>,
-    /// Messages that wait, oldest first.
+    /// Queued messages, oldest first.
     pub queue: VecDeque<QueuedMessage>,
-    /// The run that is going.
+    /// The active run.
     pub run: Option<Run>,
-    /// The questions that wait.
+    /// The open approvals.
     pub approvals: Vec<OpenApproval>,
-    /// What people granted for the session, oldest first.
+    /// The session's grants, oldest first (G9).
     pub grants: Vec<Grant>,
-    /// What tools have cost (G6).
+    /// The costs of tool calls (G6).
     pub tool_costs: ToolCosts,
-    /// The budgets that people raised.
+    /// The raised budgets.
     pub budget_raises: Vec<BudgetRaise>,
-    /// The sessions that work for it, those that were told to stop included (S8).
+    /// The session's children, including those that were told to stop (S8).
     pub children: Vec<Child>,
-    /// What all of its children have spent.
+    /// The usage of all children.
     pub child_usage: ChildUsage,
 }
 
-/// Whether a session takes messages.
+/// The life cycle state of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Lifecycle {
-    /// It does not exist yet.
+    /// The session does not exist yet.
     #[default]
     NotCreated,
-    /// It does.
+    /// The session exists and accepts messages.
     Open,
-    /// It is read-only.
+    /// The session is read-only.
     Closed,
 }
 
-/// A message that waits for its run.
+/// A message that waits for its run to start.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueuedMessage {
-    /// The client's id.
+    /// The client's id for the message.
     pub message_id: MessageId,
-    /// The run to be.
+    /// The id of the run that will answer the message.
     pub run_id: RunId,
-    /// The text.
+    /// The message's text.
     pub text: Arc<str>,
-    /// Digest of the request.
+    /// Digest of the request (S5).
     pub digest: Digest,
-    /// Whether its run begins with a plan.
+    /// True if the message's run starts with a preflight (G14).
     pub preflight: bool,
-    /// The workflow that its run is started with.
+    /// The workflow that the message's run is started with (C3).
     pub workflow: Option<Arc<StartedWorkflow>>,
-    /// The span of a trace in which it was sent.
+    /// The trace span in which the message was sent (A4).
     pub traceparent: Option<TraceContext>,
 }
 
-/// The run that is going.
+/// The active run of a session.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
-    /// Its id.
+    /// The run's id.
     pub run_id: RunId,
-    /// The user's message it answers.
+    /// The user's message that started the run.
     pub message_id: MessageId,
-    /// The step it is at, from 1; 0 before the first.
+    /// The number of the current step, from 1; 0 before the first.
     pub step: u32,
-    /// Where that step stands.
+    /// The phase of the current step.
     pub phase: StepPhase,
-    /// The complete message of that step, its calls aside, until the step is over.
+    /// The complete message of the current step without its calls, kept until the step ends.
     pub message: Option<Arc<AssistantMessage>>,
-    /// The calls of that step, in proposed order.
+    /// The calls of the current step, in the proposed order.
     pub calls: Vec<Call>,
-    /// Messages to be told with the next step's input, oldest first (S4).
+    /// Messages to deliver with the input of the next step, oldest first (S4).
     pub steering: Vec<QueuedMessage>,
-    /// The model that is asked, by its name in configuration: the one it began with, or one that it
-    /// fell back to (M4).
+    /// The model that the run uses, by its name in configuration: the first one, or one that the
+    /// run fell back to (M4). `None` before the first attempt.
     pub model: Option<Arc<str>>,
-    /// The model's last complete message.
+    /// The id of the model's last complete message.
     pub last_message_id: Option<MessageId>,
-    /// Tokens so far, and their cost.
+    /// The run's tokens so far, and their cost.
     pub usage: ModelUsage,
-    /// What its tools have cost, by unit.
+    /// The costs of the run's tool calls, by unit.
     pub tool_costs: BTreeMap<Arc<str>, f64>,
-    /// What its children have spent.
+    /// The usage of the run's children.
     pub child_usage: ChildUsage,
-    /// Where it stands with its plan (G14).
+    /// The state of the run's preflight (G14).
     pub preflight: PreflightPhase,
-    /// The workflow that it was started with (C3).
+    /// The workflow that the run was started with (C3).
     pub workflow: Option<Arc<StartedWorkflow>>,
-    /// The span of a trace in which it was asked for (A4).
+    /// The trace span in which the run was requested (A4).
     pub traceparent: Option<TraceContext>,
-    /// Where it stands with summarising.
+    /// The state of compaction.
     pub compaction: CompactionPhase,
-    /// When it began.
+    /// The time at which the run started.
     pub started_at: Timestamp,
 }
 
-/// Where a step stands.
+/// The phase of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StepPhase {
-    /// Before its first step: only within one decision, or while people are asked about a budget
-    /// or the plan.
+    /// No step is in progress. Occurs only within one decision, while a budget or preflight
+    /// approval is open, and while the server drains.
     BetweenSteps,
-    /// A model attempt is under way.
+    /// A model attempt is in progress.
     Streaming {
-        /// Its fence.
+        /// The attempt's id, its fencing token.
         attempt_id: AttemptId,
-        /// 1 is the first.
+        /// The attempt's number, from 1.
         attempt: u32,
-        /// Attempts that failed by themselves, not by a restart of ours.
+        /// The number of failed attempts, excluding attempts that a server restart ended.
         failures: u32,
-        /// The open message.
+        /// The id of the open message.
         message_id: Option<MessageId>,
     },
-    /// A model attempt failed; the next starts then.
+    /// A model attempt failed, and the next one is scheduled.
     BackingOff {
-        /// When.
+        /// The time at which the next attempt starts.
         until: Timestamp,
-        /// How many attempts there were.
+        /// The number of attempts so far.
         attempts: u32,
-        /// How many of them failed by themselves.
+        /// The number of failed attempts, excluding attempts that a server restart ended.
         failures: u32,
-        /// The message, if it is still open because nothing of it was streamed.
+        /// The id of the message, if it is still open because none of it was streamed.
         message_id: Option<MessageId>,
     },
-    /// The message is complete, and its calls have their turn.
+    /// The message is complete, and its calls are being executed.
     RunningCalls,
 }
 
 impl Run {
-    /// How many messages a model attempt that is under way is to summarise, if it is for that.
+    /// Returns the number of messages that the current model attempt is to summarise, or `None` if
+    /// the attempt is not for a summary.
     pub fn compacting_through(&self) -> Option<u64> {
         match self.compaction {
             CompactionPhase::Running { through } => Some(through),
@@ -244,20 +246,21 @@ impl Run {
         }
     }
 
-    /// Whether its workflow lets it use the tool of that name. Skills may always be read.
+    /// Returns true if the run's workflow permits the tool. Reading skills is always permitted.
     pub fn can_use_tool(&self, tool: &str) -> bool {
-        let by_workflow = |workflow: &Arc<StartedWorkflow>| workflow.can_use_tool(tool);
-        tool == READ_SKILL_TOOL || self.workflow.as_ref().is_none_or(by_workflow)
+        let is_permitted = |workflow: &Arc<StartedWorkflow>| workflow.can_use_tool(tool);
+        tool == READ_SKILL_TOOL || self.workflow.as_ref().is_none_or(is_permitted)
     }
 
-    /// Whether it is still to have a plan: a model attempt that is under way then is for that.
+    /// Returns true while the run still needs a preflight plan. A model attempt in progress is then
+    /// for that plan.
     pub fn is_planning(&self) -> bool {
         self.step == 0 && self.preflight == PreflightPhase::Required
     }
 }
 
 impl SessionState {
-    /// A session before its first event.
+    /// Creates the state of a session before its first event.
     pub fn new(session_id: SessionId) -> Self {
         Self {
             session_id,
@@ -273,7 +276,7 @@ impl SessionState {
         }
     }
 
-    /// The state that `records` add up to.
+    /// Returns the state that results from `records`.
     pub fn replay<'a>(
         session_id: SessionId,
         records: impl IntoIterator<Item = &'a EventRecord>,
@@ -281,22 +284,24 @@ impl SessionState {
         records.into_iter().fold(Self::new(session_id), evolve)
     }
 
-    /// Whether nothing is going on and nothing waits for a turn.
+    /// Returns true if no run, queued message or child exists.
     pub fn is_idle(&self) -> bool {
         let ActiveState { run, queue, children, .. } = &self.active;
         run.is_none() && queue.is_empty() && children.is_empty()
     }
 
-    /// Whether all that goes on is a person thinking: nothing is lost by leaving memory (D6).
+    /// Returns true if the session waits for human decisions only, so that it can be passivated
+    /// without losing work (D6).
     pub fn is_waiting_for_approval(&self) -> bool {
         let Some(run) = &self.active.run else { return false };
-        let mut serial_is_taken = false;
-        let waits = |call: &Call| {
-            let is_held_back = !call.parallel && serial_is_taken;
-            serial_is_taken |= !call.parallel && !call.is_finished();
+        let mut serial_taken = false;
+        let is_waiting = |call: &Call| {
+            let is_held_back = !call.parallel && serial_taken;
+            serial_taken |= !call.parallel && !call.is_finished();
             match call.phase {
                 CallPhase::AwaitingApproval { .. } | CallPhase::Finished(_) => true,
-                // By an earlier call that waits for a person; others wait for their turn (T8).
+                // An earlier call that waits for approval holds this call back. Other allowed calls
+                // wait for an exclusive lock (T8).
                 CallPhase::Allowed => is_held_back,
                 CallPhase::Proposed | CallPhase::Running { .. } | CallPhase::BackingOff { .. } => {
                     false
@@ -306,28 +311,30 @@ impl SessionState {
         matches!(run.phase, StepPhase::BetweenSteps | StepPhase::RunningCalls)
             && self.active.children.is_empty()
             && !self.active.approvals.is_empty()
-            && run.calls.iter().all(waits)
+            && run.calls.iter().all(is_waiting)
     }
 
-    /// Tokens of all runs up to now, and their cost.
+    /// Returns the tokens of all runs so far, including the active one, and their cost.
     pub fn total_usage(&self) -> ModelUsage {
-        let going = self.active.run.as_ref().map(|run| run.usage);
-        self.usage.plus(going.unwrap_or_default())
+        let run_usage = self.active.run.as_ref().map(|run| run.usage);
+        self.usage.plus(run_usage.unwrap_or_default())
     }
 
-    /// When [`super::Input::Wake`] is next due for a backoff. Approval deadlines are the desk's.
+    /// Returns the time at which [`super::Input::Wake`] is next due for a backoff. The approval
+    /// desk handles approval deadlines.
     pub fn next_wake(&self) -> Option<Timestamp> {
         self.next_wake_excluding(|_| false)
     }
 
-    /// The same, leaving out calls that wait for their turn (T8): time does not bring it.
-    pub fn next_wake_excluding(&self, awaits_turn: impl Fn(CallId) -> bool) -> Option<Timestamp> {
+    /// Returns the same as [`next_wake`](Self::next_wake), ignoring calls that wait for an
+    /// exclusive lock (T8): their start depends on the lock, not on time.
+    pub fn next_wake_excluding(&self, awaits_lock: impl Fn(CallId) -> bool) -> Option<Timestamp> {
         let run = self.active.run.as_ref()?;
         let step = match run.phase {
             StepPhase::BackingOff { until, .. } => Some(until),
             StepPhase::BetweenSteps | StepPhase::Streaming { .. } | StepPhase::RunningCalls => None,
         };
-        let timed = run.calls.iter().filter(|call| !awaits_turn(call.call_id));
+        let timed = run.calls.iter().filter(|call| !awaits_lock(call.call_id));
         let calls = timed.filter_map(|call| match call.phase {
             CallPhase::BackingOff { until, .. } => Some(until),
             CallPhase::Proposed
@@ -339,7 +346,7 @@ impl SessionState {
         calls.chain(step).min()
     }
 
-    /// The closed question of that id, if it is remembered.
+    /// Returns the closed approval with that id, if it is among the retained ones.
     pub fn closed_approval(&self, approval_id: ApprovalId) -> Option<&ClosedApproval> {
         let mut closed = self.closed_approvals.closed_after(Seq(0));
         closed.find(|closed| closed.approval.approval_id == approval_id)

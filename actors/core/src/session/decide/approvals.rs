@@ -1,6 +1,7 @@
-//! Asking people, taking their answers, and what happens when nobody answers (G10, G11). What
-//! each kind of question is about stands in [`super::plans`], [`super::budgets`],
-//! [`super::unknown`] and [`super::elicitations`].
+//! Requests approvals, handles answers to them, and handles passed deadlines (G10, G11).
+//!
+//! [`super::plans`], [`super::budgets`], [`super::preflight`], [`super::unknown_outcomes`] and
+//! [`super::elicitations`] define the effect of an answer to each kind of approval.
 
 use super::{DecisionBuilder, Rejection, Reply, plans};
 use crate::{
@@ -15,7 +16,7 @@ use crate::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// Who answers, and through what.
+/// The human who answers an approval: user, role and surface.
 #[derive(Clone, Debug)]
 pub(super) struct Respondent {
     pub(super) by: UserId,
@@ -24,23 +25,23 @@ pub(super) struct Respondent {
 }
 
 impl DecisionBuilder<'_> {
-    /// Asks people; the calls that the question is about wait for the answer.
+    /// Requests an approval. The calls that it concerns wait for the answer.
     pub(super) fn request_approval(
         &mut self,
-        question: ApprovalSubject,
+        subject: ApprovalSubject,
         purpose: String,
         max_risk_level: Risk,
     ) {
         let now = self.env.now;
-        let timing = self.env.rules.agent.approval_deadlines.rule(question.kind(), max_risk_level);
-        let DeadlineRule { timeout: deadline, action: on_deadline } = timing;
+        let rule = self.env.rules.agent.approval_deadlines.rule(subject.kind(), max_risk_level);
+        let DeadlineRule { timeout, action: on_deadline } = rule;
         let approval = Approval {
             approval_id: ApprovalId(self.env.uuid()),
-            subject: question,
+            subject,
             purpose,
             max_risk_level,
             requested_at: now,
-            deadline: deadline.map(|time| now.saturating_add(time)),
+            deadline: timeout.map(|timeout| now.saturating_add(timeout)),
             on_deadline,
         };
         self.emit(SessionEvent::ApprovalRequested { approval: Arc::new(approval) });
@@ -51,97 +52,95 @@ impl DecisionBuilder<'_> {
         approval_id: ApprovalId,
         answer: ApprovalAnswer,
         for_session: Option<GrantRequest>,
-        person: &Respondent,
+        respondent: &Respondent,
     ) -> Result<Reply, Rejection> {
         let Some(open) = self.active.open_approval(approval_id).cloned() else {
             let closed = self.session.closed_approval(approval_id);
             let closed = closed.ok_or(Rejection::UnknownApproval { approval_id })?;
             let answer = answer.normalized_for(&closed.approval.subject);
-            return answer_closed_approval(closed, &answer, for_session.as_ref(), &person.by);
+            return answer_closed_approval(closed, &answer, for_session.as_ref(), &respondent.by);
         };
         let answer = answer.normalized_for(&open.approval.subject);
         let reply = match (&open.approval.subject, answer) {
             (
                 ApprovalSubject::Plan { .. },
                 answer @ (ApprovalAnswer::Overall { .. } | ApprovalAnswer::Steps(_)),
-            ) => self.decide_plan_answer(&open, answer, for_session, person)?,
-            (question, ApprovalAnswer::Resolve { resolution, reason })
-                if question.accepts(&resolution) =>
+            ) => self.decide_plan_answer(&open, answer, for_session, respondent)?,
+            (subject, ApprovalAnswer::Resolve { resolution, reason })
+                if subject.accepts(&resolution) =>
             {
-                self.ensure_can_answer(&open, person.role)?;
+                self.ensure_can_answer(&open, respondent.role)?;
                 if for_session.is_some() {
-                    let problem = "only the steps of a plan can be approved for the session";
+                    let problem = "only steps of a plan can be approved for the session";
                     return Err(Rejection::InvalidGrant { problem: problem.to_owned() });
                 }
-                let at = self.env.now;
-                let Respondent { by, surface, .. } = person.clone();
-                let word = RecordedAnswer { resolution, reason, by, surface, at };
-                self.resolve(&open, word)?
+                let Respondent { by, surface, .. } = respondent.clone();
+                let answer = RecordedAnswer { resolution, reason, by, surface, at: self.env.now };
+                self.resolve(&open, answer)?
             }
-            (question, _) => {
-                let decisions = question.kind().allowed_answers();
-                return Err(Rejection::UnsupportedAnswer { allowed: decisions });
+            (subject, _) => {
+                let allowed = subject.kind().allowed_answers();
+                return Err(Rejection::UnsupportedAnswer { allowed });
             }
         };
         self.advance();
         Ok(reply)
     }
 
-    /// Whether the time has not passed, and the question is for people of that role.
+    /// Checks that the deadline has not passed and that `role` may answer.
     pub(super) fn ensure_can_answer(
         &self,
         open: &OpenApproval,
         role: Role,
     ) -> Result<(), Rejection> {
         let is_late = open.due_at().is_some_and(|due| due <= self.env.now);
-        // Where it is late, the desk's wake-up, which records that, is on its way.
-        let least = match (&open.escalation, open.approval.on_deadline) {
+        // For an overdue approval, the wake-up that records the passed deadline is on its way.
+        let role_min = match (&open.escalation, open.approval.on_deadline) {
             (Some(_), _) | (None, DeadlineAction::Deny) if is_late => {
                 return Err(Rejection::ApprovalExpired);
             }
             (None, DeadlineAction::Escalate { to, .. }) if is_late => Some(to),
             (escalation, _) => escalation.map(|escalation| escalation.to),
         };
-        match least.filter(|least| role < *least) {
+        match role_min.filter(|role_min| role < *role_min) {
             Some(role) => Err(Rejection::RoleRequired { role }),
             None => Ok(()),
         }
     }
 
-    /// Takes a word on a question without steps: it is decided by it, whole.
-    fn resolve(&mut self, open: &OpenApproval, word: RecordedAnswer) -> Result<Reply, Rejection> {
+    /// Applies an answer to an approval without steps, which it decides completely.
+    fn resolve(&mut self, open: &OpenApproval, answer: RecordedAnswer) -> Result<Reply, Rejection> {
         let approval_id = open.approval.approval_id;
         match &open.approval.subject {
-            ApprovalSubject::Budget(asked) => {
-                self.resolve_budget_raise(approval_id, asked, word)?
+            ApprovalSubject::Budget(request) => {
+                self.resolve_budget_raise(approval_id, request, answer)?
             }
-            ApprovalSubject::UnknownOutcome(asked) => {
-                self.resolve_unknown_outcome(approval_id, asked, word)?
+            ApprovalSubject::UnknownOutcome(request) => {
+                self.resolve_unknown_outcome(approval_id, request, answer)?
             }
             ApprovalSubject::Preflight(checklist) => {
-                self.resolve_preflight(approval_id, checklist, word)?;
+                self.resolve_preflight(approval_id, checklist, answer)?;
             }
-            ApprovalSubject::Elicitation(asked) => {
-                self.resolve_elicitation(approval_id, asked, word)?
+            ApprovalSubject::Elicitation(request) => {
+                self.resolve_elicitation(approval_id, request, answer)?
             }
             ApprovalSubject::Plan { .. } => {}
         }
         Ok(Reply::Answered { closed: true, repeated: false })
     }
 
-    /// Records the word that decides a question without steps.
-    pub(super) fn emit_answer(&mut self, approval_id: ApprovalId, word: RecordedAnswer) {
-        let word = Some(Box::new(word));
+    /// Records the answer that decides an approval without steps.
+    pub(super) fn emit_answer(&mut self, approval_id: ApprovalId, answer: RecordedAnswer) {
         let event = SessionEvent::ApprovalDecided {
             approval_id,
             steps: Vec::new(),
-            answer: word,
+            answer: Some(Box::new(answer)),
             closed: true,
         };
         self.emit(event);
     }
 
-    /// Does what is due about the questions whose time is up.
+    /// Escalates or expires the approvals whose deadline has passed.
     pub(super) fn expire_overdue(&mut self) {
         let now = self.env.now;
         let is_due = |open: &&OpenApproval| open.due_at().is_some_and(|due| due <= now);
@@ -158,8 +157,8 @@ impl DecisionBuilder<'_> {
         }
     }
 
-    /// Hands the question to people of another role. Their time counts from the deadline, not
-    /// from when somebody noticed: the process may have been down.
+    /// Escalates an approval to another role. The role's deadline counts from the first deadline,
+    /// not from now, because the process may have been down.
     fn escalate(&mut self, open: &OpenApproval, to: Role, within_ms: Option<u64>) {
         let approval_id = open.approval.approval_id;
         let since = open.approval.deadline.unwrap_or(self.env.now);
@@ -170,10 +169,10 @@ impl DecisionBuilder<'_> {
         }
     }
 
-    /// Closes a question that nobody answered. What was not decided does not happen.
+    /// Expires an approval: fails the undecided calls or the run, or cancels the elicitation.
     fn expire(&mut self, open: &OpenApproval) {
         let approval_id = open.approval.approval_id;
-        // Another question that expired with it may have ended the run.
+        // Another approval that expired in this decision may have ended the run.
         if self.active.open_approval(approval_id).is_none() {
             return;
         }
@@ -181,29 +180,32 @@ impl DecisionBuilder<'_> {
         match &open.approval.subject {
             ApprovalSubject::Plan { .. } => {
                 for step in open.undecided() {
-                    let error = "nobody answered in time whether this call may run".to_owned();
+                    let error = "the approval expired without an answer".to_owned();
                     self.fail_call(step.call_id, CallFailureReason::Expired, error, false);
                 }
             }
-            ApprovalSubject::Budget(asked) => {
-                let error =
-                    format!("nobody answered in time whether to raise the {}", asked.budget);
+            ApprovalSubject::Budget(request) => {
+                let error = format!(
+                    "the approval to raise the {} expired without an answer",
+                    request.budget
+                );
                 self.fail_run(RunFailureCode::ApprovalExpired, error);
             }
             ApprovalSubject::Preflight(_) => {
-                let error = "nobody answered in time whether the plan may be carried out";
+                let error = "the approval of the plan expired without an answer";
                 self.fail_run(RunFailureCode::ApprovalExpired, error.to_owned());
             }
-            ApprovalSubject::Elicitation(asked) => {
-                self.answer_elicitation(asked, ElicitationAnswer::Cancelled);
+            ApprovalSubject::Elicitation(request) => {
+                self.answer_elicitation(request, ElicitationAnswer::Cancelled);
             }
-            // It has no deadline.
+            // An unknown outcome has no deadline.
             ApprovalSubject::UnknownOutcome(_) => {}
         }
     }
 }
 
 impl ApprovalSubject {
+    /// Returns true if `resolution` fits the approval's kind.
     fn accepts(&self, resolution: &Resolution) -> bool {
         match resolution {
             Resolution::Retry | Resolution::Done(_) | Resolution::Failed => {
@@ -217,22 +219,23 @@ impl ApprovalSubject {
     }
 }
 
-/// An answer to a closed question: the same person's same answer is fine, any other is refused.
+/// Handles an answer to a closed approval: accepts the same answer by the same user, and rejects
+/// any other.
 fn answer_closed_approval(
     closed: &ClosedApproval,
     answer: &ApprovalAnswer,
     for_session: Option<&GrantRequest>,
-    by: &UserId,
+    user: &UserId,
 ) -> Result<Reply, Rejection> {
     let is_decided = closed.outcome == ApprovalOutcome::Decided;
     let repeated = match answer {
         ApprovalAnswer::Resolve { resolution, reason: _ } => {
             let is_same =
-                |first: &RecordedAnswer| first.by == *by && first.resolution == *resolution;
+                |first: &RecordedAnswer| first.by == *user && first.resolution == *resolution;
             for_session.is_none() && closed.answer.as_ref().is_some_and(is_same)
         }
         ApprovalAnswer::Overall { .. } | ApprovalAnswer::Steps(_) => {
-            plans::is_repeated(closed, answer, for_session, by)?
+            plans::is_repeated(closed, answer, for_session, user)?
         }
     };
     if repeated {

@@ -1,5 +1,5 @@
-//! Whether a call may run: when it is proposed, and once more before each attempt that an earlier
-//! decision let run (G4 to G9, S8).
+//! Authorizes calls when they are proposed, and again before each attempt of a call that was
+//! allowed earlier (G4 to G9, S8).
 
 use super::{DecisionBuilder, plans::PlanStepDraft};
 use crate::{
@@ -18,28 +18,28 @@ use crate::{
 use serde_json::Value;
 use std::sync::Arc;
 
-/// What became of a call when it was judged.
+/// The outcome of authorizing a call.
 pub(super) enum AuthorizationOutcome {
-    /// It may run, or it has ended.
+    /// Decided: the call is allowed or has ended.
     Settled,
-    /// A person must be asked.
+    /// The call needs approval.
     NeedsApproval(PlanStepDraft),
-    /// It may run, but no budget has room for what it costs.
+    /// Allowed, but its cost exceeds what a budget has left.
     NeedsBudget(Cost),
 }
 
-/// What there is of a call's tool.
+/// The result of looking up the tool of a call.
 pub(super) enum ToolLookup {
-    /// It is there.
+    /// The tool is available to the agent.
     Available(Arc<Tool>),
-    /// Nobody lists it now; its server may be away.
+    /// No server lists the tool now; its server may be disconnected.
     Unavailable,
-    /// The agent may not use it any more, or it is another server's.
+    /// The agent may no longer use the tool, or the name now belongs to another server's tool.
     Removed,
 }
 
 impl DecisionBuilder<'_> {
-    /// Allows or ends the call, or says what it lacks.
+    /// Authorizes a call: emits its allowance or its denial, or returns what it still needs.
     pub(super) fn authorize_call(
         &mut self,
         call_id: CallId,
@@ -73,8 +73,8 @@ impl DecisionBuilder<'_> {
             }
             Verdict::Ask { reason: why, cost, exceeds_budget } => {
                 match self.prior_approval(&tool, arguments) {
-                    Some(by) => {
-                        self.allow_call(call_id, arguments, by, None);
+                    Some(authorization) => {
+                        self.allow_call(call_id, arguments, authorization, None);
                         self.try_reserve(call_id, cost)
                     }
                     None => {
@@ -97,27 +97,27 @@ impl DecisionBuilder<'_> {
         }
     }
 
-    /// What a call lacks by now that an earlier decision let run, if anything. Rules, settings and
-    /// tools change while it waits for its turn or for its next attempt (G4, S8).
+    /// Authorizes an allowed call again before its next attempt; returns `None` if it may start.
+    /// Rules, settings and tools can change while a call waits to start or to be retried (G4, S8).
     pub(super) fn recheck_before_attempt(
         &mut self,
         call_id: CallId,
     ) -> Option<AuthorizationOutcome> {
-        let before = self.session.active.run.iter().flat_map(|run| &run.calls);
-        let before = before.into_iter().find(|call| call.call_id == call_id)?;
-        let was_let_run = before.is_in_progress() || before.phase == CallPhase::Allowed;
-        // What a child does is judged there.
-        if !was_let_run || self.active.child_for_call(call_id).is_some() {
+        let calls_before = self.session.active.run.iter().flat_map(|run| &run.calls);
+        let before = calls_before.into_iter().find(|call| call.call_id == call_id)?;
+        let was_allowed = before.is_in_progress() || before.phase == CallPhase::Allowed;
+        // The calls of a child are authorized in the child.
+        if !was_allowed || self.active.child_for_call(call_id).is_some() {
             return None;
         }
         let call = self.call(call_id)?.clone();
         let arguments = call.effective_arguments().to_value();
         let tool = match self.lookup_tool(&call) {
             ToolLookup::Available(tool) => tool,
-            // It may be back when the attempt reaches it.
+            // The tool may be available again when the attempt reaches its server.
             ToolLookup::Unavailable => return None,
             ToolLookup::Removed => {
-                let reason = format!("{} is not among this agent's tools any more", call.tool);
+                let reason = format!("{} is no longer one of this agent's tools", call.tool);
                 self.deny_call(call_id, Denial { reason, required_level: None });
                 return Some(AuthorizationOutcome::Settled);
             }
@@ -141,9 +141,9 @@ impl DecisionBuilder<'_> {
             }
             Verdict::Ask { reason: why, cost, exceeds_budget } => {
                 match self.prior_approval(&tool, &arguments) {
-                    Some(by) => {
-                        if !by.is_by_same_grant(call.authorized_by) {
-                            self.allow_call(call_id, &arguments, by, None);
+                    Some(authorization) => {
+                        if !authorization.is_by_same_grant(call.authorized_by) {
+                            self.allow_call(call_id, &arguments, authorization, None);
                         }
                         self.try_reserve_once(&call, cost)
                     }
@@ -163,15 +163,15 @@ impl DecisionBuilder<'_> {
         }
     }
 
-    /// What a person said before that lets the call run: to its run's plan (G14), or for the
-    /// session (G9).
+    /// Returns the earlier human decision that allows the call: the approved preflight plan of its
+    /// run (G14), or a session grant (G9).
     fn prior_approval(&self, tool: &Tool, arguments: &Value) -> Option<CallAuthorization> {
-        let planned = self.preflight_authorization(tool, arguments);
-        let granted = || self.find_grant(tool, arguments);
-        planned.or_else(|| granted().map(|grant_id| CallAuthorization::Grant { grant_id }))
+        let preflight = self.preflight_authorization(tool, arguments);
+        let grant = || self.find_grant(tool, arguments);
+        preflight.or_else(|| grant().map(|grant_id| CallAuthorization::Grant { grant_id }))
     }
 
-    /// A person's standing word that covers the call (G9). A condition that can't be evaluated
+    /// Returns the grant that covers the call (G9). A grant whose condition can't be evaluated
     /// covers nothing.
     fn find_grant(&self, tool: &Tool, arguments: &Value) -> Option<GrantId> {
         if tool.risk == Risk::Critical {
@@ -179,18 +179,21 @@ impl DecisionBuilder<'_> {
         }
         let session = self.session.session_id.to_string();
         let holds = |condition: &String| {
-            let facts = ExpressionContext::new(arguments, &self.judge_context(&session))?;
-            Expression::compile(condition)?.evaluate_bool(&facts)
+            let context = ExpressionContext::new(arguments, &self.judge_context(&session))?;
+            Expression::compile(condition)?.evaluate_bool(&context)
         };
         let covers = |grant: &&Grant| {
             grant.tool == tool.name.as_str()
                 && *grant.server == *tool.server
-                && grant.condition.as_ref().is_none_or(|it| holds(it).unwrap_or(false))
+                && grant
+                    .condition
+                    .as_ref()
+                    .is_none_or(|condition| holds(condition).unwrap_or(false))
         };
         self.active.grants.iter().find(covers).map(|grant| grant.grant_id)
     }
 
-    /// Sets aside what an allowed call costs, if budgets have room for it.
+    /// Reserves the cost of an allowed call, if every budget has room for it.
     fn try_reserve(&mut self, call_id: CallId, cost: Option<Cost>) -> AuthorizationOutcome {
         match cost {
             Some(cost) if !self.has_room_for(&cost) => AuthorizationOutcome::NeedsBudget(cost),
@@ -202,8 +205,8 @@ impl DecisionBuilder<'_> {
         }
     }
 
-    /// Sets aside what a call costs by now that has nothing set aside yet; what is, is for all of
-    /// its attempts.
+    /// Reserves the cost of a call that has no reservation yet; a reservation covers all attempts
+    /// of the call.
     fn try_reserve_once(
         &mut self,
         call: &Call,
@@ -212,8 +215,8 @@ impl DecisionBuilder<'_> {
         let cost = cost.filter(|_| call.reservation.is_none());
         match self.try_reserve(call.call_id, cost) {
             AuthorizationOutcome::Settled => None,
-            lacking @ (AuthorizationOutcome::NeedsApproval(_)
-            | AuthorizationOutcome::NeedsBudget(_)) => Some(lacking),
+            unmet @ (AuthorizationOutcome::NeedsApproval(_)
+            | AuthorizationOutcome::NeedsBudget(_)) => Some(unmet),
         }
     }
 
@@ -221,21 +224,22 @@ impl DecisionBuilder<'_> {
         &mut self,
         call_id: CallId,
         arguments: &Value,
-        by: CallAuthorization,
+        authorization: CallAuthorization,
         edit: Option<ArgumentEdit>,
     ) {
         let digest = Digest::hash_json(arguments);
+        let by = authorization;
         self.emit(SessionEvent::ToolCallAllowed { call_id, digest, by, edit });
     }
 
-    /// The tool of that name, if the agent may use it.
+    /// Returns the tool with that name, if the agent and the run's workflow may use it.
     pub(super) fn tool(&self, name: &str) -> Option<Arc<Tool>> {
         let rules = self.env.rules;
         let in_run = self.active.run.as_ref().is_none_or(|run| run.can_use_tool(name));
         rules.tool(name).filter(|_| rules.agent.can_use_tool(name) && in_run).cloned()
     }
 
-    /// The tool of that call, as far as it is there and the agent may still use it.
+    /// Looks up the tool of a call.
     pub(super) fn lookup_tool(&self, call: &Call) -> ToolLookup {
         let rules = self.env.rules;
         let in_run = self.active.run.as_ref().is_none_or(|run| run.can_use_tool(&call.tool));
@@ -244,19 +248,20 @@ impl DecisionBuilder<'_> {
         }
         match rules.tool(&call.tool) {
             None => ToolLookup::Unavailable,
-            Some(tool) if call.server.as_ref().is_none_or(|it| *it == tool.server) => {
+            Some(tool) if call.server.as_ref().is_none_or(|server| *server == tool.server) => {
                 ToolLookup::Available(tool.clone())
             }
             Some(_) => ToolLookup::Removed,
         }
     }
 
-    /// What the policy says of a call of `tool` with these arguments now.
+    /// Returns the policy's verdict on a call of `tool` with these arguments.
     pub(super) fn verdict(&self, tool: &Tool, arguments: &Value) -> Verdict {
         self.verdict_with_reservation(tool, arguments, None)
     }
 
-    /// The same, of a call for which that much is set aside.
+    /// Returns the policy's verdict on a call whose cost may already be reserved. Its own
+    /// reservation does not reduce the remaining budget.
     pub(super) fn verdict_with_reservation(
         &self,
         tool: &Tool,
@@ -264,11 +269,11 @@ impl DecisionBuilder<'_> {
         reserved: Option<&Reservation>,
     ) -> Verdict {
         let session = self.session.session_id.to_string();
-        let of_unit = |unit: &str| {
+        let remaining_for = |unit: &str| {
             let own = reserved.filter(|own| own.cost.unit == unit);
             self.remaining_budget(unit, own.map_or(0.0, |own| own.cost.amount))
         };
-        let remaining = tool.cost.as_ref().and_then(|rule| of_unit(&rule.unit));
+        let remaining = tool.cost.as_ref().and_then(|rule| remaining_for(&rule.unit));
         judge_call(
             tool,
             arguments,
@@ -276,7 +281,7 @@ impl DecisionBuilder<'_> {
         )
     }
 
-    /// What the policy says of `tool` where it is not known what is passed.
+    /// Returns the policy's verdict on `tool` if the arguments are not known.
     pub(super) fn verdict_without_arguments(&self, tool: &Tool) -> Verdict {
         let session = self.session.session_id.to_string();
         judge_tool(tool, &self.judge_context(&session))
@@ -288,7 +293,7 @@ impl DecisionBuilder<'_> {
             settings: self.active.effective_settings(),
             matrix: &rules.matrix,
             headless: rules.agent.headless,
-            user: self.session.metadata.as_ref().map_or("", |identity| identity.owner.as_str()),
+            user: self.session.metadata.as_ref().map_or("", |metadata| metadata.owner.as_str()),
             session,
             agent: rules.agent.name.as_str(),
             remaining_budget: None,

@@ -1,5 +1,4 @@
-//! Budgets: what is spent of them, whether there is room for what comes next, and asking for more
-//! (G6).
+//! Budgets: computes what is spent and left, reserves costs, and requests raises (G6).
 
 use super::{DecisionBuilder, Rejection, authorization::ToolLookup};
 use crate::{
@@ -17,14 +16,15 @@ use crate::{
 };
 
 impl DecisionBuilder<'_> {
-    /// Whether the next step may start. Where a budget is reached, people are asked, or the run
-    /// fails if there is nobody to ask.
+    /// Checks the token and money budgets before a step; returns true if the step may start.
+    /// Otherwise requests a raise, or fails the run of a headless agent.
     pub(super) fn ensure_step_budget(&mut self) -> bool {
-        let models =
+        let is_model_budget =
             |budget: &Budget| matches!(budget.measure, BudgetMeasure::Tokens | BudgetMeasure::Usd);
-        let reached = self.effective_budgets().into_iter().filter(models).find_map(|budget| {
+        let mut budgets = self.effective_budgets().into_iter().filter(is_model_budget);
+        let reached = budgets.find_map(|budget| {
             let spent = self.total_spent(&budget);
-            // A cost that nobody knows has no room.
+            // An unknown cost counts as reached.
             (spent.is_nan() || spent >= budget.limit).then_some((budget, spent))
         });
         let Some((budget, spent)) = reached else { return true };
@@ -32,10 +32,10 @@ impl DecisionBuilder<'_> {
         false
     }
 
-    /// Whether people are asked about a budget that the next step waits for.
+    /// Returns true if a budget approval is open that the next step waits for.
     pub(super) fn waits_for_budget(&self) -> bool {
         self.active.approvals.iter().any(|open| match &open.approval.subject {
-            ApprovalSubject::Budget(asked) => asked.calls.is_empty(),
+            ApprovalSubject::Budget(request) => request.calls.is_empty(),
             ApprovalSubject::Plan { .. }
             | ApprovalSubject::UnknownOutcome(_)
             | ApprovalSubject::Preflight(_)
@@ -43,138 +43,141 @@ impl DecisionBuilder<'_> {
         })
     }
 
-    /// What the tightest budget for costs of that unit has left beside `own`, which is set aside;
-    /// `None` if there is none.
+    /// Returns what the tightest budget for costs in `unit` has left, not counting `own`, the
+    /// call's own reservation. `None` if there is no such budget.
     pub(super) fn remaining_budget(&self, unit: &str, own: f64) -> Option<f64> {
         let measure = BudgetMeasure::from_unit(unit);
-        let left = |budget: &Budget| (budget.limit - self.total_spent(budget) + own).max(0.0);
+        let remaining = |budget: &Budget| (budget.limit - self.total_spent(budget) + own).max(0.0);
         let budgets = self.effective_budgets();
-        budgets.iter().filter(|budget| budget.measure == measure).map(left).reduce(f64::min)
+        budgets.iter().filter(|budget| budget.measure == measure).map(remaining).reduce(f64::min)
     }
 
     pub(super) fn has_room_for(&self, cost: &Cost) -> bool {
         self.first_exceeded_budget(cost).is_none()
     }
 
-    /// The first budget that has no room for that cost, and what is spent of it.
+    /// Returns the first budget that has no room for the cost, and the amount spent of it.
     fn first_exceeded_budget(&self, cost: &Cost) -> Option<(Budget, f64)> {
-        // For what costs nothing there is room in every budget, one that is overdrawn included.
+        // A zero cost fits into every budget, including an overdrawn one.
         if cost.is_zero() {
             return None;
         }
         let measure = BudgetMeasure::from_unit(&cost.unit);
-        let of_unit =
+        let budgets =
             self.effective_budgets().into_iter().filter(|budget| budget.measure == measure);
-        of_unit.map(|budget| (self.total_spent(&budget), budget)).find_map(|(spent, budget)| {
-            // Written so that a sum that is no number has no room.
+        let mut spent = budgets.map(|budget| (self.total_spent(&budget), budget));
+        spent.find_map(|(spent, budget)| {
+            // The comparison is written so that a NaN sum does not fit.
             let fits = spent + cost.amount <= budget.limit;
             (!fits).then_some((budget, spent))
         })
     }
 
-    /// The budgets that have no room for what a plan may cost, in words for people (G14).
+    /// Returns a warning for each budget that has no room for the estimated cost of a plan (G14).
     pub(super) fn budget_warnings(&self, models: &CostEstimate, tools: &[&Cost]) -> Vec<String> {
-        let short = |budget: Budget| {
+        let warning = |budget: Budget| {
             let estimated = match &budget.measure {
                 BudgetMeasure::Tokens => models.tokens() as f64,
-                // What nobody knows is warned of elsewhere.
+                // An unknown price has its own warning.
                 BudgetMeasure::Usd => models.estimated_usd?,
                 BudgetMeasure::Unit(unit) => {
-                    let of_unit = tools.iter().filter(|cost| cost.unit == **unit);
-                    of_unit.map(|cost| cost.amount).sum()
+                    let in_unit = tools.iter().filter(|cost| cost.unit == **unit);
+                    in_unit.map(|cost| cost.amount).sum()
                 }
             };
-            let left = (budget.limit - self.total_spent(&budget)).max(0.0);
-            let (measure, fits) = (&budget.measure, estimated <= left);
-            let words = || {
+            let remaining = (budget.limit - self.total_spent(&budget)).max(0.0);
+            let (measure, fits) = (&budget.measure, estimated <= remaining);
+            let text = || {
                 format!(
-                    "the plan may cost {estimated} {measure}, and the {budget} has {left} left; \
-                     you will be asked to raise it"
+                    "the plan may cost {estimated} {measure}, but the {budget} has {remaining} \
+                     left; a raise will need approval"
                 )
             };
-            (!fits).then(words)
+            (!fits).then(text)
         };
-        self.effective_budgets().into_iter().filter_map(short).collect()
+        self.effective_budgets().into_iter().filter_map(warning).collect()
     }
 
-    /// Sets aside what an allowed call costs. With `is_claimed` the commit fails if another session
-    /// has spent the user's budget meanwhile; a person who saw the excess has covered it.
-    pub(super) fn reserve_cost(&mut self, call_id: CallId, cost: Cost, is_claimed: bool) {
+    /// Reserves the cost of an allowed call. With `is_conditional`, the commit fails if another
+    /// session has used up the user's budget by then. Without it, a human who saw the excess
+    /// approved the cost.
+    pub(super) fn reserve_cost(&mut self, call_id: CallId, cost: Cost, is_conditional: bool) {
         if cost.is_zero() {
             return;
         }
         let Some(tool) = self.call(call_id).map(|call| call.tool.clone()) else { return };
         let measure = BudgetMeasure::from_unit(&cost.unit);
-        if is_claimed {
-            let is_users =
+        if is_conditional {
+            let is_user_budget =
                 |budget: &Budget| budget.scope == BudgetScope::User && budget.measure == measure;
             let day = self.env.now.day();
-            let claim = |budget: Budget| {
+            let precondition = |budget: Budget| {
                 let Budget { scope: _, period, measure, limit } = budget;
                 SpendingPrecondition { measure, period, day, limit }
             };
-            self.preconditions
-                .extend(self.effective_budgets().into_iter().filter(is_users).map(claim));
+            let budgets = self.effective_budgets().into_iter().filter(is_user_budget);
+            self.preconditions.extend(budgets.map(precondition));
         } else {
-            // It is beyond what the calls before it in this decision take for granted.
-            let of_unit = self.preconditions.iter_mut().filter(|claim| claim.measure == measure);
-            of_unit.for_each(|claim| claim.limit += cost.amount);
+            // The approved cost does not count against the preconditions of earlier calls.
+            let in_measure =
+                self.preconditions.iter_mut().filter(|condition| condition.measure == measure);
+            in_measure.for_each(|precondition| precondition.limit += cost.amount);
         }
         self.emit(SessionEvent::BudgetReserved { call_id, tool, cost });
     }
 
-    /// Asks for more for allowed calls that budgets have no room for: one question a budget.
-    pub(super) fn request_budget_raises(&mut self, unfunded: Vec<(CallId, Cost)>) {
-        let mut asks: Vec<(Budget, f64, f64, Vec<CallId>)> = Vec::new();
-        for (call_id, cost) in unfunded {
+    /// Requests raises for allowed calls whose cost exceeds a budget: one approval per budget.
+    pub(super) fn request_budget_raises(&mut self, over_budget: Vec<(CallId, Cost)>) {
+        let mut requests: Vec<(Budget, f64, f64, Vec<CallId>)> = Vec::new();
+        for (call_id, cost) in over_budget {
             let Some((budget, spent)) = self.first_exceeded_budget(&cost) else {
                 self.reserve_cost(call_id, cost, true);
                 continue;
             };
-            match asks.iter_mut().find(|(asked, ..)| asked.is_same_budget(&budget)) {
+            match requests.iter_mut().find(|(known, ..)| known.is_same_budget(&budget)) {
                 Some((_, _, needed, calls)) => {
                     *needed += cost.amount;
                     calls.push(call_id);
                 }
-                None => asks.push((budget, spent, cost.amount, vec![call_id])),
+                None => requests.push((budget, spent, cost.amount, vec![call_id])),
             }
         }
-        for (budget, spent, needed, calls) in asks {
+        for (budget, spent, needed, calls) in requests {
             if self.active.run.is_none() {
-                return; // The budget before this one ended it.
+                return; // An earlier request of this loop ended the run.
             }
             self.request_budget_raise(budget, spent, needed, calls);
         }
     }
 
-    /// The budgets for what tools cost that children draw on, with what is spent of each.
+    /// Returns the tool cost budgets that children draw on, with the amount spent of each.
     pub(super) fn tool_budgets(&self) -> Vec<(Budget, f64)> {
-        let draws = |budget: &Budget| {
+        let is_shared = |budget: &Budget| {
             matches!(budget.measure, BudgetMeasure::Unit(_)) && budget.scope != BudgetScope::User
         };
-        let budgets = self.effective_budgets().into_iter().filter(draws);
+        let budgets = self.effective_budgets().into_iter().filter(is_shared);
         budgets.map(|budget| (budget.clone(), self.total_spent(&budget))).collect()
     }
 
-    /// Asks for more where children have spent more than there is since `before`: somebody raised the
-    /// share of one. What runs goes on, and the next step waits. What models cost is looked at
-    /// before each step anyway.
+    /// Requests raises for budgets that children have overdrawn since `before`, which happens if
+    /// the share of a child was raised. Running work continues, and the next step waits. Model
+    /// costs need no check here, because they are checked before each step.
     pub(super) fn request_raises_for_children(&mut self, before: &[(Budget, f64)]) {
         for (budget, spent) in self.tool_budgets() {
             let known = before.iter().find(|(known, _)| known.is_same_budget(&budget));
-            let is_more = known.is_none_or(|(_, before)| spent > *before);
-            let is_over = is_more && !is_within(spent, budget.limit);
-            if is_over && self.active.run.is_some() && !self.is_raise_pending(&budget) {
+            let has_increased = known.is_none_or(|(_, before)| spent > *before);
+            let is_exceeded = has_increased && !is_within(spent, budget.limit);
+            if is_exceeded && self.active.run.is_some() && !self.is_raise_pending(&budget) {
                 self.request_budget_raise(budget, spent, 0.0, Vec::new());
             }
         }
     }
 
-    /// Whether people are asked about that budget already.
+    /// Returns true if an approval to raise that budget is already open.
     fn is_raise_pending(&self, budget: &Budget) -> bool {
         self.active.approvals.iter().any(|open| match &open.approval.subject {
-            ApprovalSubject::Budget(asked) => {
-                asked.calls.is_empty() && asked.budget.is_same_budget(budget)
+            ApprovalSubject::Budget(request) => {
+                request.calls.is_empty() && request.budget.is_same_budget(budget)
             }
             ApprovalSubject::Plan { .. }
             | ApprovalSubject::UnknownOutcome(_)
@@ -195,57 +198,61 @@ impl DecisionBuilder<'_> {
         let spent = if spent.is_finite() { spent } else { budget.limit };
         self.emit(SessionEvent::BudgetReached { budget: budget.clone(), spent, needed });
         if self.env.rules.agent.headless {
-            let error = format!("the {budget} is reached, and there is nobody to raise it");
+            let error = format!("the {budget} is reached, and a headless agent can't raise it");
             return self.fail_run(RunFailureCode::BudgetReached, error);
         }
         let risks = calls.iter().filter_map(|call_id| self.call(*call_id)).map(|call| call.risk);
         let risk = risks.max().unwrap_or(Risk::ReadOnly);
         let mut purpose = format!("Raise the {budget}, or stop the run");
         if budget.scope == BudgetScope::Parent {
-            purpose += "; its parent is asked, too, where that is more than it has left";
+            purpose +=
+                "; above the parent session's remaining budget, approval is needed there too";
         }
-        let asked = BudgetRaiseRequest { budget, spent, needed, spent_on, calls };
-        self.request_approval(ApprovalSubject::Budget(asked), purpose, risk);
+        let request = BudgetRaiseRequest { budget, spent, needed, spent_on, calls };
+        self.request_approval(ApprovalSubject::Budget(request), purpose, risk);
     }
 
     pub(super) fn resolve_budget_raise(
         &mut self,
         approval_id: ApprovalId,
-        asked: &BudgetRaiseRequest,
-        word: RecordedAnswer,
+        request: &BudgetRaiseRequest,
+        answer: RecordedAnswer,
     ) -> Result<(), Rejection> {
-        match word.resolution {
+        match answer.resolution {
             Resolution::Raise(limit) => {
-                if self.total_spent(&asked.budget).is_nan() {
-                    let problem = "nobody knows what was spent of it, since a model has no price; \
-                                   no limit can be kept";
+                if self.total_spent(&request.budget).is_nan() {
+                    let problem = "the amount spent is unknown because a model has no price; no \
+                                   limit can be enforced";
                     return Err(Rejection::InvalidAnswer { problem: problem.to_owned() });
                 }
-                let needs = asked.spent + asked.needed;
+                let needs = request.spent + request.needed;
                 let is_enough = limit.is_finite()
-                    && if asked.needed > 0.0 { limit >= needs } else { limit > needs };
+                    && if request.needed > 0.0 { limit >= needs } else { limit > needs };
                 if !is_enough {
-                    let least = if asked.needed > 0.0 { "at least" } else { "more than" };
-                    let measure = &asked.budget.measure;
-                    let problem = format!("the new limit must be {least} {needs} {measure}");
+                    let comparison = if request.needed > 0.0 { "at least" } else { "more than" };
+                    let measure = &request.budget.measure;
+                    let problem = format!("the new limit must be {comparison} {needs} {measure}");
                     return Err(Rejection::InvalidAnswer { problem });
                 }
-                // What they cost can't be told.
-                let calls = asked.calls.iter().filter_map(|call_id| self.call(*call_id));
-                if let Some(call) = calls.into_iter().find(|it| self.is_tool_unavailable(it)) {
-                    let problem = format!("{} is not there now; its server may be away", call.tool);
+                // The cost of calls without an available tool can't be computed.
+                let mut calls = request.calls.iter().filter_map(|call_id| self.call(*call_id));
+                if let Some(call) = calls.find(|call| self.is_tool_unavailable(call)) {
+                    let problem = format!(
+                        "{} is currently unavailable; its server may be disconnected",
+                        call.tool
+                    );
                     return Err(Rejection::InvalidAnswer { problem });
                 }
-                let by = word.by.clone();
-                self.emit_answer(approval_id, word);
-                let budget = Budget { limit, ..asked.budget.clone() };
+                let by = answer.by.clone();
+                self.emit_answer(approval_id, answer);
+                let budget = Budget { limit, ..request.budget.clone() };
                 self.emit(SessionEvent::BudgetRaised { approval_id, budget, by });
-                self.reserve_waiting_calls(&asked.calls);
+                self.reserve_waiting_calls(&request.calls);
             }
             Resolution::Stop => {
-                let by = word.by.clone();
-                self.emit_answer(approval_id, word);
-                let error = format!("the {} is reached, and {by} stopped the run", asked.budget);
+                let by = answer.by.clone();
+                self.emit_answer(approval_id, answer);
+                let error = format!("the {} is reached, and {by} stopped the run", request.budget);
                 self.fail_run(RunFailureCode::BudgetReached, error);
             }
             Resolution::Retry
@@ -258,10 +265,10 @@ impl DecisionBuilder<'_> {
         Ok(())
     }
 
-    /// Sets aside what the calls cost that waited for a raise. They were allowed before; what the
-    /// policy denies by now is denied.
+    /// Reserves the costs of calls that waited for a raise. The calls were allowed before; a call
+    /// that the policy now denies is denied.
     fn reserve_waiting_calls(&mut self, calls: &[CallId]) {
-        let mut unfunded = Vec::new();
+        let mut over_budget = Vec::new();
         for call_id in calls {
             let Some(call) = self.call(*call_id) else { continue };
             let arguments = call.effective_arguments().to_value();
@@ -282,46 +289,46 @@ impl DecisionBuilder<'_> {
                 | Verdict::OverBudget { cost, .. } => cost,
             };
             match cost.filter(|cost| !cost.is_zero()) {
-                Some(cost) => unfunded.push((*call_id, cost)),
+                Some(cost) => over_budget.push((*call_id, cost)),
                 None => {
-                    let why = "it costs nothing any more".to_owned();
+                    let why = "the call no longer has a cost".to_owned();
                     self.allow_call(*call_id, &arguments, CallAuthorization::Policy { why }, None);
                 }
             }
         }
-        self.request_budget_raises(unfunded);
+        self.request_budget_raises(over_budget);
     }
 
     fn is_tool_unavailable(&self, call: &Call) -> bool {
         matches!(self.lookup_tool(call), ToolLookup::Unavailable)
     }
 
-    /// Every budget in force, with its limit in force.
+    /// Returns every budget in force, with its effective limit.
     pub(super) fn effective_budgets(&self) -> Vec<Budget> {
-        let own = self.active.settings.budget_limit.as_ref();
-        let own = own.map(|limit| Budget::from_settings(limit, BudgetScope::Session));
-        let users = self.env.user_spending.limit.as_ref();
-        let users = users.map(|limit| Budget::from_settings(limit, BudgetScope::User));
+        let settings = self.active.settings.budget_limit.as_ref();
+        let session = settings.map(|limit| Budget::from_settings(limit, BudgetScope::Session));
+        let spending = self.env.user_spending.limit.as_ref();
+        let user = spending.map(|limit| Budget::from_settings(limit, BudgetScope::User));
         let profile = self.env.rules.agent.budgets.iter().cloned();
-        profile.chain(own).chain(users).map(|budget| self.with_raise(budget)).collect()
+        profile.chain(session).chain(user).map(|budget| self.with_raise(budget)).collect()
     }
 
     fn with_raise(&self, budget: Budget) -> Budget {
-        let holds = |raise: &&BudgetRaise| raise.applies_to(&budget, self.env.now);
-        let raised = self.active.budget_raises.iter().find(holds).map(|raise| raise.budget.limit);
+        let applies = |raise: &&BudgetRaise| raise.applies_to(&budget, self.env.now);
+        let raised = self.active.budget_raises.iter().find(applies).map(|raise| raise.budget.limit);
         Budget { limit: raised.map_or(budget.limit, |raised| raised.max(budget.limit)), ..budget }
     }
 
-    /// What is spent or reserved of it; not a number where nobody knows what it cost.
+    /// Returns the amount spent or reserved of a budget; NaN if a cost is unknown.
     pub(super) fn total_spent(&self, budget: &Budget) -> f64 {
         self.spent_by_session(budget) + self.spent_by_children(budget)
     }
 
-    /// The same without what children spent, where they count.
+    /// Returns the same without the children's part, if children count towards the budget.
     fn spent_by_session(&self, budget: &Budget) -> f64 {
-        let amount = |spending: ModelUsage| match budget.measure {
-            BudgetMeasure::Tokens => spending.tokens.total() as f64,
-            BudgetMeasure::Usd => spending.cost_usd.unwrap_or(f64::NAN),
+        let amount = |usage: ModelUsage| match budget.measure {
+            BudgetMeasure::Tokens => usage.tokens.total() as f64,
+            BudgetMeasure::Usd => usage.cost_usd.unwrap_or(f64::NAN),
             BudgetMeasure::Unit(_) => 0.0,
         };
         let (today, period) = (self.env.now.day(), budget.period);
@@ -335,9 +342,9 @@ impl DecisionBuilder<'_> {
             }
             (BudgetMeasure::Unit(unit), BudgetScope::User) => {
                 let spent = |costs: &crate::budget::ToolCosts| costs.spent(unit, period, today);
-                let here_and_now =
+                let in_this_decision =
                     spent(&self.active.tool_costs) - spent(&self.session.active.tool_costs);
-                self.spent_by_user(budget) + here_and_now
+                self.spent_by_user(budget) + in_this_decision
             }
             (BudgetMeasure::Tokens | BudgetMeasure::Usd, BudgetScope::Run) => {
                 amount(self.active.run.as_ref().map(|run| run.usage).unwrap_or_default())
@@ -347,53 +354,54 @@ impl DecisionBuilder<'_> {
                 BudgetScope::Session | BudgetScope::Parent,
             ) => amount(self.session_model_usage()),
             (BudgetMeasure::Tokens | BudgetMeasure::Usd, BudgetScope::User) => {
-                let here_and_now =
+                let in_this_decision =
                     amount(self.session_model_usage()) - amount(self.session.total_usage());
-                self.spent_by_user(budget) + here_and_now
+                self.spent_by_user(budget) + in_this_decision
             }
         }
     }
 
-    /// What children have spent of it.
+    /// Returns the amount that children have spent of a budget.
     fn spent_by_children(&self, budget: &Budget) -> f64 {
-        let delegated = match budget.scope {
+        let child_usage = match budget.scope {
             BudgetScope::Run => self.active.run.as_ref().map(|run| &run.child_usage),
             BudgetScope::Session | BudgetScope::Parent => Some(&self.active.child_usage),
-            // They are sessions of the user like this one.
+            // The user's spending already includes the children, which are sessions of the user.
             BudgetScope::User => None,
         };
-        let Some(delegated) = delegated else { return 0.0 };
+        let Some(child_usage) = child_usage else { return 0.0 };
         let today = self.env.now.day();
         match &budget.measure {
-            BudgetMeasure::Tokens => delegated.usage.tokens.total() as f64,
-            BudgetMeasure::Usd => delegated.usage.cost_usd.unwrap_or(f64::NAN),
-            BudgetMeasure::Unit(unit) => delegated.costs.spent(unit, budget.period, today),
+            BudgetMeasure::Tokens => child_usage.usage.tokens.total() as f64,
+            BudgetMeasure::Usd => child_usage.usage.cost_usd.unwrap_or(f64::NAN),
+            BudgetMeasure::Unit(unit) => child_usage.costs.spent(unit, budget.period, today),
         }
     }
 
-    /// What the user had spent when the decision began.
+    /// Returns the amount that the user had spent of a budget before this decision.
     fn spent_by_user(&self, budget: &Budget) -> f64 {
         let spent = self.env.user_spending.totals.get(&budget.measure);
         spent.map_or(0.0, |spent| spent.in_period(budget.period))
     }
 
-    /// What models have cost this session, the decision at hand included.
+    /// Returns the session's model usage, including runs that ended in this decision.
     fn session_model_usage(&self) -> ModelUsage {
-        let going = self.active.run.as_ref().map(|run| run.usage).unwrap_or_default();
-        self.session.usage.plus(self.ended_usage).plus(going)
+        let run_usage = self.active.run.as_ref().map(|run| run.usage).unwrap_or_default();
+        self.session.usage.plus(self.ended_usage).plus(run_usage)
     }
 
-    /// What the budget was spent on, as far as this session knows; the rest is told as one.
+    /// Returns the expenses that make up `spent`, as far as this session knows them; the remainder
+    /// is one entry.
     fn expense_breakdown(&self, budget: &Budget, spent: f64) -> Vec<Expense> {
         let mut expenses = match &budget.measure {
             BudgetMeasure::Unit(unit) if budget.scope == BudgetScope::Run => {
                 let calls = self.active.run.iter().flat_map(|run| &run.calls);
-                let of_unit = calls.filter_map(|call| {
+                let in_unit = calls.filter_map(|call| {
                     let cost = &call.reservation.as_ref()?.cost;
                     let what = call.tool.clone();
                     (cost.unit == **unit).then_some(Expense { what, amount: cost.amount })
                 });
-                of_unit.collect()
+                in_unit.collect()
             }
             BudgetMeasure::Unit(unit) => {
                 self.active.tool_costs.expenses(unit, budget.period, self.env.now.day())
@@ -409,14 +417,14 @@ impl DecisionBuilder<'_> {
         });
         expenses.retain(|expense| expense.amount > 0.0);
         let known: f64 = expenses.iter().map(|expense| expense.amount).sum();
-        let rest = spent - known;
-        if rest > 0.0 {
+        let remainder = spent - known;
+        if remainder > 0.0 {
             let what = match budget.scope {
                 BudgetScope::Run => "earlier steps",
                 BudgetScope::Session | BudgetScope::Parent => "earlier runs",
                 BudgetScope::User => "the user's other sessions and earlier runs",
             };
-            expenses.push(Expense { what: what.to_owned(), amount: rest });
+            expenses.push(Expense { what: what.to_owned(), amount: remainder });
         }
         expenses
     }

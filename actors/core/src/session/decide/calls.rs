@@ -1,5 +1,5 @@
-//! Tool calls: proposing them, whose turn it is, and what an attempt's end leads to (S3, R1 to R3).
-//! Whether one may run stands in [`super::judging`].
+//! Tool calls: proposes and schedules them, and handles the end of an attempt (S3, R1 to R3).
+//! [`super::authorization`] decides if a call may run.
 
 use super::{DecisionBuilder, Reply, authorization::AuthorizationOutcome};
 use crate::{
@@ -17,12 +17,12 @@ use crate::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// What is told of a call whose last attempt is not all there is to it.
+/// Appended to the error of a call if an earlier attempt may have taken effect.
 const EARLIER_ATTEMPT_NOTE: &str = ". An earlier attempt may have taken effect";
 
 impl DecisionBuilder<'_> {
-    /// Records the calls of a complete message, judges each, and asks for those that must be
-    /// asked for, all in this one commit.
+    /// Records the calls of a complete message, authorizes each, and requests the approvals they
+    /// need, all in one commit.
     pub(super) fn propose_calls(&mut self, proposed: Vec<ProposedCall>) {
         let propose = |call: ProposedCall| {
             let call_id = CallId(self.env.uuid());
@@ -30,22 +30,22 @@ impl DecisionBuilder<'_> {
             self.emit_call_started(call_id, &call, tool.as_deref());
             (call_id, self.authorize_call(call_id, &call, tool))
         };
-        let judged = proposed.into_iter().map(propose).collect();
-        self.request_approvals(judged);
+        let outcomes = proposed.into_iter().map(propose).collect();
+        self.request_approvals(outcomes);
     }
 
-    /// Asks for what the calls lack: a person's word, or room in a budget.
-    pub(super) fn request_approvals(&mut self, judged: Vec<(CallId, AuthorizationOutcome)>) {
-        let (mut asks, mut unfunded) = (Vec::new(), Vec::new());
-        for (call_id, judged) in judged {
-            match judged {
+    /// Requests what the calls still need: approval, or a budget raise.
+    pub(super) fn request_approvals(&mut self, outcomes: Vec<(CallId, AuthorizationOutcome)>) {
+        let (mut drafts, mut over_budget) = (Vec::new(), Vec::new());
+        for (call_id, outcome) in outcomes {
+            match outcome {
                 AuthorizationOutcome::Settled => {}
-                AuthorizationOutcome::NeedsApproval(ask) => asks.push(ask),
-                AuthorizationOutcome::NeedsBudget(cost) => unfunded.push((call_id, cost)),
+                AuthorizationOutcome::NeedsApproval(draft) => drafts.push(draft),
+                AuthorizationOutcome::NeedsBudget(cost) => over_budget.push((call_id, cost)),
             }
         }
-        self.request_plan_approval(asks);
-        self.request_budget_raises(unfunded);
+        self.request_plan_approval(drafts);
+        self.request_budget_raises(over_budget);
     }
 
     fn emit_call_started(&mut self, call_id: CallId, call: &ProposedCall, tool: Option<&Tool>) {
@@ -62,48 +62,48 @@ impl DecisionBuilder<'_> {
         });
     }
 
-    /// Starts the calls whose turn it is: those that may run beside others while there is room,
-    /// of the rest only the first that is not finished (S3). One that waits for calls of other
-    /// sessions keeps its place (T8).
+    /// Starts the calls that may start now: parallel calls while slots are free, and of the other
+    /// calls only the first that is not finished (S3). A call that waits for an exclusive lock
+    /// keeps its slot (T8).
     pub(super) fn schedule_calls(&mut self) {
         loop {
-            let (mut all_begun, mut lacking) = (true, Vec::new());
+            let (mut all_started, mut unmet) = (true, Vec::new());
             for (call_id, attempt) in self.due_calls() {
                 match self.recheck_before_attempt(call_id) {
-                    None => all_begun &= self.start_or_acquire_lock(call_id, attempt),
-                    Some(judged) => {
-                        all_begun = false;
-                        lacking.push((call_id, judged));
+                    None => all_started &= self.start_or_acquire_lock(call_id, attempt),
+                    Some(outcome) => {
+                        all_started = false;
+                        unmet.push((call_id, outcome));
                     }
                 }
             }
-            self.request_approvals(lacking);
-            // One that can't begin has ended, or waits for people; others may have its place.
-            if all_begun {
+            self.request_approvals(unmet);
+            // A call that could not start has ended or waits for approval; its slot is free again.
+            if all_started {
                 return;
             }
         }
     }
 
-    /// The calls to begin now, with the number of the attempt.
+    /// Returns the calls that are due, each with the number of its next attempt.
     fn due_calls(&self) -> Vec<(CallId, u32)> {
         let Some(run) = &self.active.run else { return Vec::new() };
-        // One that backs off keeps its place: it needs it again when its time comes.
-        let mut places_taken = run.calls.iter().filter(|call| call.is_in_progress()).count();
-        let places = self.env.rules.parallel_calls_max.max(1);
-        let mut children_places = self.free_child_slots();
-        let mut serial_is_taken = false;
+        // A call in backoff keeps its slot for the next attempt.
+        let mut slots_taken = run.calls.iter().filter(|call| call.is_in_progress()).count();
+        let slots = self.env.rules.parallel_calls_max.max(1);
+        let mut child_slots = self.free_child_slots();
+        let mut serial_taken = false;
         let mut due = Vec::new();
         for call in &run.calls {
-            let has_turn = call.parallel || !serial_is_taken;
-            serial_is_taken |= !call.parallel && !call.is_finished();
+            let may_start = call.parallel || !serial_taken;
+            serial_taken |= !call.parallel && !call.is_finished();
             match call.phase {
-                CallPhase::Allowed if has_turn && places_taken < places => {
+                CallPhase::Allowed if may_start && slots_taken < slots => {
                     if self.is_delegation(call) {
-                        let Some(left) = children_places.checked_sub(1) else { continue };
-                        children_places = left;
+                        let Some(remaining) = child_slots.checked_sub(1) else { continue };
+                        child_slots = remaining;
                     }
-                    places_taken += 1;
+                    slots_taken += 1;
                     due.push((call.call_id, call.attempts + 1));
                 }
                 CallPhase::BackingOff { until, attempts, .. } if until <= self.env.now => {
@@ -120,14 +120,14 @@ impl DecisionBuilder<'_> {
         due
     }
 
-    /// Starts an attempt; false if it can't begin, and the call has ended.
+    /// Starts an attempt; returns false if it can't start and the call has ended.
     pub(super) fn start_call(&mut self, call_id: CallId, attempt: u32) -> bool {
         let Some(call) = self.call(call_id) else { return true };
         let Some(run_id) = self.active.run.as_ref().map(|run| run.run_id) else { return true };
         if self.is_delegation(call) {
             let call = call.clone();
             if self.start_child(&call, run_id, attempt).is_none() {
-                let error = "`agent` and `task` must say what is to be done".to_owned();
+                let error = "`agent` and `task` are required".to_owned();
                 self.fail_call(call_id, CallFailureReason::InvalidArguments, error, false);
                 return false;
             }
@@ -144,15 +144,17 @@ impl DecisionBuilder<'_> {
     pub(super) fn decide_tool_finished(
         &mut self,
         call_id: CallId,
-        finished: AttemptId,
+        finished_attempt_id: AttemptId,
         outcome: ToolOutcome,
     ) -> Reply {
         let Some(call) = self.call(call_id) else {
-            return self.record_late_result(call_id, finished, &outcome);
+            return self.record_late_result(call_id, finished_attempt_id, &outcome);
         };
         let (tool, repeatable) = (call.tool.clone(), call.repeatable);
         let (attempt, failures) = match call.phase {
-            CallPhase::Running { attempt_id, attempt, failures } if attempt_id == finished => {
+            CallPhase::Running { attempt_id, attempt, failures }
+                if attempt_id == finished_attempt_id =>
+            {
                 (attempt, failures + 1)
             }
             CallPhase::Proposed
@@ -161,12 +163,13 @@ impl DecisionBuilder<'_> {
             | CallPhase::Running { .. }
             | CallPhase::BackingOff { .. }
             | CallPhase::Finished(_) => {
-                let summary = summary(&outcome);
-                self.emit(SessionEvent::LateResult { call_id, attempt_id: finished, summary });
+                let summary = summarize_outcome(&outcome);
+                let attempt_id = finished_attempt_id;
+                self.emit(SessionEvent::LateResult { call_id, attempt_id, summary });
                 return Reply::Done;
             }
         };
-        self.cancel_elicitations_of(finished);
+        self.cancel_elicitations_of(finished_attempt_id);
         match classify_failure(&outcome, repeatable) {
             None => {
                 let ToolOutcome::Completed(output) = outcome else { return Reply::Done };
@@ -178,15 +181,15 @@ impl DecisionBuilder<'_> {
             Some(FailureAction::OutcomeUnknown { reason }) => {
                 self.request_outcome(call_id, &reason)
             }
-            Some(FailureAction::Retry { reason, final_failure: otherwise }) => {
+            Some(FailureAction::Retry { reason, final_failure }) => {
                 let policy = self.retry_policy(&tool);
                 if policy.allows_retry_after(failures) {
                     let delay = policy.delay(failures, self.env.random_fraction());
-                    let maybe_ran = otherwise.reason.leaves_effect_unknown();
+                    let maybe_ran = final_failure.reason.leaves_effect_unknown();
                     self.retry_call(call_id, attempt, failures, delay, reason, maybe_ran);
                 } else {
                     let exhausted = policy.retries_max > 0;
-                    self.fail_call(call_id, otherwise.reason, otherwise.error, exhausted);
+                    self.fail_call(call_id, final_failure.reason, final_failure.error, exhausted);
                 }
             }
         }
@@ -195,35 +198,36 @@ impl DecisionBuilder<'_> {
         Reply::Done
     }
 
-    /// The step went on without the attempt, or its run was cancelled. What came of it is worth
-    /// knowing: it may be all that is ever heard of an unknown outcome.
+    /// Records the result of a call whose step or run has ended (R1). It may be the only
+    /// information about a call whose outcome is unknown.
     fn record_late_result(
         &mut self,
         call_id: CallId,
         attempt_id: AttemptId,
         outcome: &ToolOutcome,
     ) -> Reply {
-        let run_id = self.run_of_earlier_call(call_id);
+        let run_id = self.find_run_of_ended_call(call_id);
         if run_id.is_some() && self.active.lifecycle == Lifecycle::Open {
-            let summary = summary(outcome);
+            let summary = summarize_outcome(outcome);
             self.emit_for(run_id, None, SessionEvent::LateResult { call_id, attempt_id, summary });
         }
         Reply::Done
     }
 
-    fn run_of_earlier_call(&self, call_id: CallId) -> Option<RunId> {
-        // What comes late is of a call not long ago.
+    fn find_run_of_ended_call(&self, call_id: CallId) -> Option<RunId> {
+        // A late result usually belongs to a recent call, so the newest messages are searched
+        // first.
         let mut messages = self.session.conversation.newest_first_from(0);
         let proposes = |message: &Message| match message {
-            Message::Assistant(said) => said.calls.iter().any(|call| call.call_id == call_id),
+            Message::Assistant(message) => message.calls.iter().any(|call| call.call_id == call_id),
             Message::User { .. } | Message::ToolResults(_) => false,
         };
         messages.find(|message| proposes(message))?;
-        let asked = messages.find_map(|message| match message {
+        let user_message_id = messages.find_map(|message| match message {
             Message::User { message_id, .. } => Some(message_id),
             Message::Assistant(_) | Message::ToolResults(_) => None,
         })?;
-        self.session.submissions.get(asked).map(|taken| taken.run_id)
+        self.session.submissions.get(user_message_id).map(|submission| submission.run_id)
     }
 
     pub(super) fn retry_call(
@@ -250,8 +254,8 @@ impl DecisionBuilder<'_> {
         });
     }
 
-    /// Ends a call without a result. That its last attempt failed says nothing of those before it:
-    /// where one of them may have taken effect, that is what is told (D3).
+    /// Ends a call without a result. If an earlier attempt may have taken effect, the error says
+    /// so, and a definite failure of the last attempt becomes an unknown outcome (D3).
     pub(super) fn fail_call(
         &mut self,
         call_id: CallId,
@@ -268,7 +272,7 @@ impl DecisionBuilder<'_> {
         let tool = call.tool.clone();
         let (reason, error) = match reason {
             reason if !call.maybe_ran || call.risk == Risk::ReadOnly => (reason, error),
-            // These tell it themselves.
+            // The error texts of these reasons already say that the call may have taken effect.
             R::Timeout | R::Crashed | R::Cancelled => (reason, error),
             R::Rejected | R::Expired => (reason, format!("{error}{EARLIER_ATTEMPT_NOTE}")),
             R::Error
@@ -290,14 +294,15 @@ impl DecisionBuilder<'_> {
     pub(super) fn decide_tool_progressed(
         &mut self,
         call_id: CallId,
-        reported: AttemptId,
+        reporting_attempt_id: AttemptId,
         progress: f64,
         total: Option<f64>,
         message: Option<String>,
     ) -> Reply {
         let Some(call) = self.call(call_id) else { return Reply::Done };
         let tool = call.tool.clone();
-        if matches!(call.phase, CallPhase::Running { attempt_id, .. } if attempt_id == reported) {
+        if matches!(call.phase, CallPhase::Running { attempt_id, .. } if attempt_id == reporting_attempt_id)
+        {
             let shorten =
                 |text: String| truncate(&text, limits::PROGRESS_MESSAGE_BYTES_MAX).to_owned();
             let message = message.map(shorten);
@@ -324,7 +329,7 @@ impl DecisionBuilder<'_> {
     }
 }
 
-fn summary(outcome: &ToolOutcome) -> String {
+fn summarize_outcome(outcome: &ToolOutcome) -> String {
     let text = match outcome {
         ToolOutcome::Completed(output) => format!("completed: {}", output.text),
         ToolOutcome::Failed { error, .. } => format!("failed: {error}"),

@@ -1,4 +1,4 @@
-//! Cancelling (S6): everything open gets an end, and the session is usable at once.
+//! Cancels and fails runs (S6): ends everything that is open, and leaves the session usable.
 
 use super::{DecisionBuilder, Rejection, Reply};
 use crate::{
@@ -12,16 +12,16 @@ use crate::{
 impl DecisionBuilder<'_> {
     pub(super) fn decide_cancel_run(
         &mut self,
-        wanted: Option<RunId>,
-        by: UserId,
+        requested: Option<RunId>,
+        cancelled_by: UserId,
         partial: Option<Completion>,
     ) -> Result<Reply, Rejection> {
         let running = self.active.run.as_ref().map(|run| run.run_id);
-        let run_id = wanted.or(running).ok_or(Rejection::NoActiveRun)?;
+        let run_id = requested.or(running).ok_or(Rejection::NoActiveRun)?;
         if running == Some(run_id) {
-            self.cancel_run(&by, partial);
+            self.cancel_run(&cancelled_by, partial);
         } else if self.active.queue.iter().any(|queued| queued.run_id == run_id) {
-            let usage = ModelUsage::default();
+            let (by, usage) = (cancelled_by, ModelUsage::default());
             let event = SessionEvent::RunCancelled { by, message_id: None, usage };
             self.emit_for(Some(run_id), None, event);
         } else {
@@ -31,17 +31,18 @@ impl DecisionBuilder<'_> {
         Ok(Reply::Cancelled { run_id })
     }
 
-    /// Ends the run that is going, if one is: its questions, its calls, its message, itself.
-    pub(super) fn cancel_run(&mut self, by: &UserId, partial: Option<Completion>) {
+    /// Cancels the active run, if there is one: its approvals, its calls, its message and the run.
+    pub(super) fn cancel_run(&mut self, cancelled_by: &UserId, partial: Option<Completion>) {
         if self.active.run.is_none() {
             return;
         }
-        let message_id = self.end_open_work("the run was cancelled", by, partial);
+        let message_id = self.end_open_work("the run was cancelled", cancelled_by, partial);
         let usage = self.active.run.as_ref().map(|run| run.usage).unwrap_or_default();
-        self.emit(SessionEvent::RunCancelled { by: by.clone(), message_id, usage });
+        let by = cancelled_by.clone();
+        self.emit(SessionEvent::RunCancelled { by, message_id, usage });
     }
 
-    /// Ends the run that is going, because it can't go on: its questions, its calls, itself.
+    /// Fails the active run, if there is one: its approvals, its calls and the run.
     pub(super) fn fail_run(&mut self, code: RunFailureCode, error: String) {
         if self.active.run.is_none() {
             return;
@@ -53,20 +54,21 @@ impl DecisionBuilder<'_> {
         self.emit(SessionEvent::RunFailed { code, error, usage });
     }
 
-    /// Ends all that is open in the run; tells which message was stopped.
+    /// Ends all open work of the run. Returns the id of the message that was cut off and kept.
     fn end_open_work(
         &mut self,
-        why: &str,
-        by: &UserId,
+        cause: &str,
+        ended_by: &UserId,
         partial: Option<Completion>,
     ) -> Option<MessageId> {
         let run = self.active.run.clone()?;
-        let open: Vec<_> = self.active.approvals.iter().map(|o| o.approval.approval_id).collect();
+        let open_approvals = self.active.approvals.iter();
+        let open: Vec<_> = open_approvals.map(|open| open.approval.approval_id).collect();
         for approval_id in open {
             self.emit(SessionEvent::ApprovalCancelled { approval_id });
         }
         for call in run.calls.iter().filter(|call| !call.is_finished()) {
-            self.cancel_call(call, why, by);
+            self.cancel_call(call, cause, ended_by);
         }
         match run.phase {
             StepPhase::Streaming { attempt_id, .. } => {
@@ -78,50 +80,50 @@ impl DecisionBuilder<'_> {
         }
     }
 
-    fn cancel_call(&mut self, call: &Call, why: &str, by: &UserId) {
+    fn cancel_call(&mut self, call: &Call, cause: &str, ended_by: &UserId) {
         let call_id = call.call_id;
-        self.close_child_for_call(call_id, by);
+        self.close_child_for_call(call_id, ended_by);
         let error = match call.phase {
             CallPhase::Running { .. } | CallPhase::BackingOff { .. }
                 if let Some(child) = self.active.child_for_call(call_id) =>
             {
                 let (agent, child) = (&child.agent, child.session_id);
                 format!(
-                    "{why} while {agent} worked on it in session {child}; what that did before \
-                         may have taken effect"
+                    "{cause} while {agent} worked on the task in session {child}; its earlier \
+                         actions may have taken effect"
                 )
             }
             CallPhase::Running { attempt_id, .. } => {
                 self.effects.push(Effect::StopTool { call_id, attempt_id });
-                // That it could be repeated does not say that it did not happen.
+                // A call that may safely be repeated may still have taken effect.
                 if call.may_have_taken_effect() {
-                    format!("{why} while the call ran; it may have taken effect")
+                    format!("{cause} while the call ran; it may have taken effect")
                 } else {
-                    format!("{why} while the call ran")
+                    format!("{cause} while the call ran")
                 }
             }
             CallPhase::BackingOff { .. } if call.may_have_taken_effect() => format!(
-                "{why} before the call was tried again; an earlier attempt may have taken effect"
+                "{cause} before the call was retried; an earlier attempt may have taken effect"
             ),
-            // A person was asked what became of it.
+            // The outcome of the call is unknown.
             CallPhase::AwaitingApproval { .. } | CallPhase::Allowed
                 if call.may_have_taken_effect() =>
             {
                 format!(
-                    "{why} before anybody knew what became of the call; it may have taken effect"
+                    "{cause} while the outcome of the call was unknown; it may have taken effect"
                 )
             }
             CallPhase::Proposed
             | CallPhase::AwaitingApproval { .. }
             | CallPhase::Allowed
             | CallPhase::BackingOff { .. }
-            | CallPhase::Finished(_) => format!("{why}; the call did not take effect"),
+            | CallPhase::Finished(_) => format!("{cause}; the call did not take effect"),
         };
         self.fail_call(call_id, CallFailureReason::Cancelled, error, false);
     }
 
-    /// Keeps what was said so far as a stopped message; without a word of it, there is none. What
-    /// it cost counts either way.
+    /// Completes the open message as a stopped message with the text received so far, or discards
+    /// it if there is no text. Records the usage in both cases. Returns the id of a kept message.
     fn stop_message(&mut self, partial: Option<Completion>) -> Option<MessageId> {
         let Completion { message, usage, stop_reason } = partial.unwrap_or_default();
         let open = self.active.run.as_ref().and_then(|run| run.open_message()).cloned();

@@ -1,5 +1,6 @@
-//! Summarising the older part of a conversation before a step that has no room for it (C4). A model
-//! call of its own, between steps; if it fails, the run goes on with what has room.
+//! Compaction (C4): summarises the older part of the conversation before a step that has no room
+//! for it, with a model call between steps. If that fails, the run continues with the part that
+//! fits.
 
 use super::DecisionBuilder;
 use crate::{
@@ -12,20 +13,20 @@ use crate::{
 };
 
 impl DecisionBuilder<'_> {
-    /// Starts the call for a summary if the next step should have one; false if it should not.
+    /// Starts the model call for a summary, if the next step needs one. Returns false otherwise.
     pub(super) fn start_compacting(&mut self) -> bool {
         let Some(run) = &self.active.run else { return false };
         if run.compaction != CompactionPhase::Idle {
             return false;
         }
-        let now = self.active.step_messages_for_run(Some(run.run_id));
-        let said: Vec<&Message> = self.new_messages.iter().chain(&now).collect();
+        let current = self.active.step_messages_for_run(Some(run.run_id));
+        let new_messages: Vec<&Message> = self.new_messages.iter().chain(&current).collect();
         let conversation = &self.session.conversation;
         let model = self.model();
-        let compacted = self.current_summary();
-        let (rules, before) = (self.env.rules, compacted.as_ref());
+        let summary = self.current_summary();
+        let (rules, before) = (self.env.rules, summary.as_ref());
         match (CompactionPlanner { rules, run, model: &model, before })
-            .messages_to_summarise(conversation, &said)
+            .messages_to_summarise(conversation, &new_messages)
         {
             Some(through) => {
                 self.start_compacting_attempt(through, 1);
@@ -35,7 +36,7 @@ impl DecisionBuilder<'_> {
         }
     }
 
-    /// What stands for older messages by now.
+    /// Returns the latest summary, including one of this decision.
     fn current_summary(&self) -> Option<ConversationSummary> {
         let newest = self.events.iter().rev().find_map(|record| {
             if let SessionEvent::ContextCompacted { through, summary, .. } = &record.event {
@@ -48,16 +49,16 @@ impl DecisionBuilder<'_> {
         newest.or_else(|| self.session.summary.clone())
     }
 
-    /// Starts attempt number `attempt` of the call for a summary. There is no message of it.
+    /// Starts an attempt of the model call for a summary. It has no message.
     pub(super) fn start_compacting_attempt(&mut self, through: u64, attempt: u32) {
         let Some(run) = &self.active.run else { return };
         let (run_id, step) = (run.run_id, run.step);
         let (attempt_id, model) = (AttemptId(self.env.uuid()), self.model());
-        let (named, planning, compacting) = (model.clone(), false, Some(through));
+        let (planning, compacting) = (false, Some(through));
         self.emit(SessionEvent::StepStarted {
             attempt_id,
             attempt,
-            model: named,
+            model: model.clone(),
             planning,
             compacting,
         });
@@ -65,7 +66,7 @@ impl DecisionBuilder<'_> {
         self.effects.push(Effect::StartModel { run_id, step, attempt_id, message_id, model });
     }
 
-    /// The model answered with a summary, or with nothing of use.
+    /// Handles the model's answer: records its summary, or a failure if it contains none.
     pub(super) fn complete_compaction(&mut self, through: u64, completion: Completion) {
         let usage = self.price_usage(completion.usage);
         let model = self.model();
@@ -77,7 +78,7 @@ impl DecisionBuilder<'_> {
                 let summary = summary.into();
                 self.emit(SessionEvent::ContextCompacted { through, summary, usage });
             }
-            None => self.fail_compaction("the model gave no summary".to_owned(), usage),
+            None => self.fail_compaction("the model returned no summary".to_owned(), usage),
         }
     }
 

@@ -1,6 +1,8 @@
-//! Calls that wait for calls of other sessions (T8). Whose turn it is, is not known here: the
-//! decision asks, and begins the call when it is told. Nothing of it is recorded; after a restart
-//! the call asks again.
+//! Exclusive locks (T8): calls that wait for calls with the same key in other sessions.
+//!
+//! This module does not know which call holds a lock. A decision requests the lock with an effect
+//! and starts the call once the lock is granted. Nothing of this is recorded; after a restart the
+//! call requests its lock again.
 
 use super::{DecisionBuilder, Reply};
 use crate::{
@@ -10,24 +12,24 @@ use crate::{
 };
 
 impl DecisionBuilder<'_> {
-    /// The call begins, if it still may; if it doesn't, its turn is for others.
+    /// Starts the call that was granted its lock, if it may still run.
     pub(super) fn decide_exclusive_lock_granted(&mut self, call_id: CallId, key: String) -> Reply {
         self.granted_lock = Some((call_id, key));
         self.advance();
         Reply::Done
     }
 
-    /// Begins the attempt, or asks for the call's turn. Where nobody can tell which turn that is,
-    /// the call ends: then the answer is no.
+    /// Starts an attempt, or requests the call's exclusive lock. Denies the call if its key can't
+    /// be computed. Returns false if the call can't start and has ended.
     pub(super) fn start_or_acquire_lock(&mut self, call_id: CallId, attempt: u32) -> bool {
         match self.exclusive_key(call_id) {
             Ok(None) => return self.start_call(call_id, attempt),
             Ok(Some(key)) => {
-                let wanted = (call_id, key);
-                if self.granted_lock.take_if(|granted| *granted == wanted).is_some() {
+                let lock = (call_id, key);
+                if self.granted_lock.take_if(|granted| *granted == lock).is_some() {
                     return self.start_call(call_id, attempt);
                 }
-                let effect = Effect::AcquireExclusiveLock { call_id, key: wanted.1 };
+                let effect = Effect::AcquireExclusiveLock { call_id, key: lock.1 };
                 if !self.effects.contains(&effect) {
                     self.effects.push(effect);
                 }
@@ -40,26 +42,26 @@ impl DecisionBuilder<'_> {
         true
     }
 
-    /// The key of what would be passed now, by the rules of now.
+    /// Returns the key of the call's current arguments under the current rules, if it needs a lock.
     fn exclusive_key(&self, call_id: CallId) -> Result<Option<String>, String> {
         let Some(call) = self.call(call_id) else { return Ok(None) };
-        // What is not there by these rules is not sent, whatever begins.
+        // A tool that the rules do not list is never dispatched, so the call needs no lock.
         let Some(tool) = self.env.rules.tool(&call.tool) else { return Ok(None) };
-        // A task's own calls have their turns; it must not keep them from it.
+        // A delegated call holds no lock, because the child's own calls may need it.
         if tool.exclusive.is_none() || self.is_delegation(call) {
             return Ok(None);
         }
         let session = self.session.session_id.to_string();
-        let facts = ExpressionContext::new(
+        let context = ExpressionContext::new(
             &call.effective_arguments().to_value(),
             &self.judge_context(&session),
         )?;
-        tool.exclusive_key(&facts)
+        tool.exclusive_key(&context)
     }
 
     fn deny_without_key(&mut self, call_id: CallId, problem: &str) {
         let Some(call) = self.call(call_id) else { return };
-        let reason = format!("{} is denied: its exclusive key: {problem}", call.tool);
+        let reason = format!("{} is denied: exclusive key: {problem}", call.tool);
         self.deny_call(call_id, Denial { reason, required_level: None });
     }
 }

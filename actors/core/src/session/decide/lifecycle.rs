@@ -1,4 +1,4 @@
-//! Creating, changing and closing a session (S1).
+//! Creates, changes and closes a session (S1), and records feedback (C5).
 
 use super::{DecisionBuilder, Rejection, Reply};
 use crate::{
@@ -26,26 +26,31 @@ impl DecisionBuilder<'_> {
 
     pub(super) fn decide_change_settings(
         &mut self,
-        change: SettingsPatch,
+        patch: SettingsPatch,
         title: Option<Option<String>>,
-        by: UserId,
+        changed_by: UserId,
     ) -> Result<Reply, Rejection> {
         self.ensure_open()?;
-        let settings = change.apply_unchecked(&self.active.settings);
+        let settings = patch.apply_unchecked(&self.active.settings);
         let title = title.unwrap_or_else(|| self.active.title.clone());
         if self.owner_and_parent.is_some() {
-            let widens = |error: WideningError| Rejection::ChildSettingsWidened {
+            let to_rejection = |error: WideningError| Rejection::ChildSettingsWidened {
                 problem: error.to_string(),
             };
-            settings.validate_within(&self.active.settings).map_err(widens)?;
+            settings.validate_within(&self.active.settings).map_err(to_rejection)?;
         }
-        self.set_settings(settings, title, by);
+        self.set_settings(settings, title, changed_by);
         Ok(Reply::Done)
     }
 
-    pub(super) fn set_settings(&mut self, settings: Settings, title: Option<String>, by: UserId) {
+    pub(super) fn set_settings(
+        &mut self,
+        settings: Settings,
+        title: Option<String>,
+        changed_by: UserId,
+    ) {
         if settings != *self.active.settings || title != self.active.title {
-            let settings = settings.into();
+            let (settings, by) = (settings.into(), changed_by);
             let event = SessionEvent::SessionSettingsChanged { settings, title, by };
             self.emit_for(None, None, event);
             self.narrow_children();
@@ -54,28 +59,28 @@ impl DecisionBuilder<'_> {
 
     pub(super) fn decide_close_session(
         &mut self,
-        by: UserId,
+        closed_by: UserId,
         partial: Option<Completion>,
     ) -> Reply {
         if self.active.lifecycle == Lifecycle::Closed {
             return Reply::Done;
         }
-        self.cancel_run(&by, partial);
+        self.cancel_run(&closed_by, partial);
         if !self.close_if_child() {
-            self.close_session(by);
+            self.close_session(closed_by);
         }
         Reply::Done
     }
 
-    /// What is queued does not run, and nothing more is taken.
-    pub(super) fn close_session(&mut self, by: UserId) {
+    /// Closes the session. Queued messages are cancelled.
+    pub(super) fn close_session(&mut self, closed_by: UserId) {
         while let Some(queued) = self.active.queue.front() {
             let run_id = Some(queued.run_id);
-            let (by, usage) = (by.clone(), ModelUsage::default());
+            let (by, usage) = (closed_by.clone(), ModelUsage::default());
             let event = SessionEvent::RunCancelled { by, message_id: None, usage };
             self.emit_for(run_id, None, event);
         }
-        self.emit_for(None, None, SessionEvent::SessionClosed { by });
+        self.emit_for(None, None, SessionEvent::SessionClosed { by: closed_by });
     }
 
     pub(super) fn ensure_open(&self) -> Result<(), Rejection> {
@@ -86,18 +91,18 @@ impl DecisionBuilder<'_> {
         }
     }
 
-    /// Keeps it. Of a closed session, too: what was said can still be judged.
+    /// Records feedback, also on a closed session.
     pub(super) fn decide_give_feedback(
         &mut self,
         feedback: Feedback,
         run_id: Option<RunId>,
-        by: UserId,
+        given_by: UserId,
     ) -> Result<Reply, Rejection> {
         let limit = FEEDBACK_PER_SESSION_MAX;
         if self.session.feedback_count >= limit {
             return Err(Rejection::FeedbackLimitReached { limit });
         }
-        self.emit_for(run_id, None, SessionEvent::FeedbackGiven { feedback, by });
+        self.emit_for(run_id, None, SessionEvent::FeedbackGiven { feedback, by: given_by });
         Ok(Reply::Done)
     }
 }

@@ -1,4 +1,4 @@
-//! Taking messages and starting their runs (S4, S5).
+//! Accepts and queues messages, and starts their runs (S4, S5).
 
 use super::{DecisionBuilder, Rejection, Reply};
 use crate::{
@@ -27,7 +27,7 @@ impl DecisionBuilder<'_> {
         let Some(run_id) = self.active.run.as_ref().map(|run| run.run_id) else {
             return Ok(self.start_at_once(message));
         };
-        let steers = match on_busy {
+        let is_steering = match on_busy {
             OnBusy::Reject => return Err(Rejection::Busy { run_id }),
             OnBusy::Queue => false,
             OnBusy::Steer => true,
@@ -48,7 +48,7 @@ impl DecisionBuilder<'_> {
             workflow,
             traceparent,
         };
-        if steers {
+        if is_steering {
             let after_decision = !self.active.approvals.is_empty();
             self.emit(queued(Some(Steering { own_run_id, after_decision })));
             return Ok(Reply::Steered { run_id, seq: self.last_seq, after_decision });
@@ -60,7 +60,7 @@ impl DecisionBuilder<'_> {
     pub(super) fn decide_interrupt(
         &mut self,
         message: NewMessage,
-        by: &UserId,
+        interrupted_by: &UserId,
         partial: Option<Completion>,
     ) -> Result<Reply, Rejection> {
         if let Some(reply) = self.repeated_submission(&message.message_id, message.digest)? {
@@ -68,49 +68,49 @@ impl DecisionBuilder<'_> {
         }
         self.ensure_open()?;
         self.ensure_accepts_messages(false)?;
-        self.cancel_run(by, partial);
+        self.cancel_run(interrupted_by, partial);
         let message = self.to_queued_message(message);
         Ok(self.start_at_once(message))
     }
 
-    /// The message with a run to be.
+    /// Assigns a run id to the message and decides if its run starts with a preflight.
     fn to_queued_message(&self, message: NewMessage) -> QueuedMessage {
         let NewMessage { message_id, text, digest, preflight, workflow, traceparent } = message;
         let run_id = RunId(self.env.uuid());
-        // A workflow that wants a plan gets one, whatever else is said: it may only narrow.
-        let by_workflow = workflow.as_ref().is_some_and(|workflow| workflow.preflight);
-        let preflight = by_workflow || self.should_preflight(preflight);
+        // A workflow may only narrow: if it requires a preflight, the message can't turn it off.
+        let is_required = workflow.as_ref().is_some_and(|workflow| workflow.preflight);
+        let preflight = is_required || self.should_preflight(preflight);
         QueuedMessage { message_id, run_id, text, digest, preflight, workflow, traceparent }
     }
 
-    /// Whether a message's run begins with a plan: as it says itself, else as the session does.
-    fn should_preflight(&self, said: Option<bool>) -> bool {
-        said.unwrap_or(self.active.settings.preflight)
+    /// Returns the message's preflight option, or the session's setting if it has none.
+    fn should_preflight(&self, requested: Option<bool>) -> bool {
+        requested.unwrap_or(self.active.settings.preflight)
     }
 
-    /// The answer to a message that was taken before (S5).
+    /// Returns the reply to a message that was submitted before (S5).
     fn repeated_submission(
         &self,
         message_id: &MessageId,
         digest: Digest,
     ) -> Result<Option<Reply>, Rejection> {
-        let Some(taken) = self.session.submissions.get(message_id) else { return Ok(None) };
-        if taken.digest != digest {
+        let Some(first) = self.session.submissions.get(message_id) else { return Ok(None) };
+        if first.digest != digest {
             return Err(Rejection::MessageIdReused { message_id: message_id.clone() });
         }
-        let (run_id, seq) = (taken.run_id, taken.seq);
+        let (run_id, seq) = (first.run_id, first.seq);
         Ok(Some(Reply::Submitted { run_id, seq, repeated: true }))
     }
 
-    /// Starts with a child's task.
-    pub(super) fn start_child_task(&mut self, errand: &ChildTask) -> Reply {
+    /// Starts the run of a child's task.
+    pub(super) fn start_child_task(&mut self, task: &ChildTask) -> Reply {
         let message = self.to_queued_message(NewMessage {
-            message_id: errand.message_id(),
-            text: errand.prompt.clone(),
-            digest: errand.digest(),
+            message_id: task.message_id(),
+            text: task.prompt.clone(),
+            digest: task.digest(),
             preflight: None,
             workflow: None,
-            traceparent: Some(errand.traceparent),
+            traceparent: Some(task.traceparent),
         });
         self.start_at_once(message)
     }
@@ -134,17 +134,17 @@ impl DecisionBuilder<'_> {
         self.emit_for(Some(run_id), None, started);
     }
 
-    /// What a session without a title is called by its message: the beginning of that, or else its
-    /// workflow's name.
+    /// Returns the title for a session that has none: the beginning of its message, or else the
+    /// name of its workflow.
     fn derive_title(&self, text: &str, workflow: Option<&StartedWorkflow>) -> Option<String> {
         if self.active.title.is_some() {
             return None;
         }
-        let said = Some(headline(text)).filter(|line| !line.is_empty());
-        said.or_else(|| workflow.map(|workflow| format!("/{}", workflow.name)))
+        let from_text = Some(headline(text)).filter(|line| !line.is_empty());
+        from_text.or_else(|| workflow.map(|workflow| format!("/{}", workflow.name)))
     }
 
-    /// Tells the model what was said while the step before was going (S4).
+    /// Adds the steering messages that arrived during the previous step to the conversation (S4).
     pub(super) fn deliver_steering(&mut self) {
         let Some(run) = &self.active.run else { return };
         for QueuedMessage { message_id, text, digest, .. } in run.steering.clone() {

@@ -1,26 +1,26 @@
-//! Deciding: from a state and an input to events, effects and a reply. Pure; commits nothing.
+//! Decides the outcome of an input: events, effects and a reply. Pure; commits nothing.
 //!
-//! | family | inputs |
+//! | module | inputs |
 //! |---|---|
-//! | [`lifecycle`] | create, settings, close, feedback |
-//! | [`messages`] | submit; starting runs |
-//! | [`steps`] | a model attempt ended; starting and retrying steps |
-//! | [`calls`] | proposing, scheduling; a tool attempt ended or progressed |
-//! | [`judging`] | whether a call may run, and whether it still may |
-//! | [`approvals`] | a person decided; a deadline passed |
-//! | [`plans`] | which calls a person lets run |
-//! | [`delegation`] | tasks for other agents; a child's news |
-//! | [`compaction`] | a summary of what was said, between steps |
-//! | [`preflight`] | a plan before the first step, and what a person makes of it |
-//! | [`budgets`] | what may be spent; raising it |
-//! | [`turns`] | a call's turn came |
-//! | [`elicitations`] | what a running tool asks of people |
-//! | [`unknown`] | what became of a call that nobody knows the end of |
-//! | [`grants`] | what holds for the session |
-//! | [`cancel`] | cancel |
-//! | [`restart`] | rehydrated |
+//! | [`lifecycle`] | creating, changing and closing a session; feedback |
+//! | [`messages`] | submitted messages; starts runs |
+//! | [`steps`] | the end of a model attempt; starts and retries steps |
+//! | [`calls`] | the end and the progress of a tool attempt; proposes and schedules calls |
+//! | [`authorization`] | none; authorizes calls when they are proposed and before each attempt |
+//! | [`approvals`] | answers and passed deadlines |
+//! | [`plans`] | answers to plans |
+//! | [`delegation`] | child sessions and their events |
+//! | [`compaction`] | none; summarises the conversation between steps |
+//! | [`preflight`] | answers to preflights; requests the plan before the first step |
+//! | [`budgets`] | answers to budget approvals; checks and reserves costs |
+//! | [`exclusive_locks`] | granted locks |
+//! | [`elicitations`] | elicitations of running tools and their answers |
+//! | [`unknown_outcomes`] | answers about calls whose outcome is unknown |
+//! | [`grants`] | requests to grant later calls and to revoke grants |
+//! | [`cancel`] | cancellation of a run |
+//! | [`rehydration`] | the state was rebuilt from the log |
 //!
-//! Every family ends in [`Deciding::advance`], which starts whatever may start now.
+//! Most inputs end in [`DecisionBuilder::advance`], which starts everything that may start now.
 
 mod approvals;
 mod authorization;
@@ -59,186 +59,192 @@ use crate::{
 use approvals::Respondent;
 use std::sync::Arc;
 
-/// What an input leads to.
+/// The outcome of an input.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
-    /// To be committed, as one. May be empty.
+    /// The events, to be committed atomically. May be empty.
     pub events: Vec<EventRecord>,
-    /// What must hold of the user's spending when they are committed; else it is decided anew.
+    /// Conditions on the user's spending that must hold at the commit. If one fails, the input is
+    /// decided again.
     pub preconditions: Vec<SpendingPrecondition>,
-    /// To be performed once the events are committed.
+    /// The effects, to be performed once the events are committed.
     pub effects: Vec<Effect>,
-    /// For whoever asked.
+    /// The reply to the sender of the input.
     pub reply: Reply,
 }
 
-/// What the asker is told once the events are committed.
+/// The reply to the sender of an input, sent once the events are committed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// It is done, or there was nothing to do.
+    /// The input was handled, or there was nothing to do.
     Done,
-    /// The message is taken (S5).
+    /// The message was accepted or queued (S5).
     Submitted {
-        /// Its run.
+        /// The run that answers the message.
         run_id: RunId,
-        /// The event that took it.
+        /// The event that recorded the message.
         seq: Seq,
-        /// Whether it had been taken before.
+        /// True if the message had been submitted before.
         repeated: bool,
     },
-    /// The message steers the run that is going (S4).
+    /// The message was added to the active run (S4).
     Steered {
-        /// That run.
+        /// The active run.
         run_id: RunId,
-        /// The event that took it.
+        /// The event that recorded the message.
         seq: Seq,
-        /// Whether a plan waits: the model reads the message after the decision.
+        /// True if an approval is open, so that the model reads the message after the decision.
         after_decision: bool,
     },
-    /// The answer is taken (G11).
+    /// The answer was accepted (G11).
     Answered {
-        /// Whether every step is decided now.
+        /// True if the approval is now completely decided.
         closed: bool,
-        /// Whether the same answer had been given before.
+        /// True if the same answer had been given before.
         repeated: bool,
     },
-    /// The run is cancelled.
+    /// The run was cancelled.
     Cancelled {
-        /// Which.
+        /// The cancelled run.
         run_id: RunId,
     },
 }
 
-/// Why an input changes nothing.
+/// The reason why an input is rejected.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Rejection {
-    /// There is no such session.
-    #[error("there is no such session")]
+    /// The session does not exist.
+    #[error("session not found")]
     UnknownSession,
-    /// The session exists already.
-    #[error("the session exists already")]
+    /// The session already exists.
+    #[error("the session already exists")]
     SessionExists,
     /// The session is read-only.
-    #[error("the session is closed and can only be read")]
+    #[error("the session is closed and read-only")]
     SessionClosed,
-    /// A run is going and the message was not to wait (S4).
-    #[error("a run is going: {run_id}")]
+    /// A run is active, and the message must not be queued (S4).
+    #[error("run {run_id} is active")]
     Busy {
-        /// The run that is going.
+        /// The active run.
         run_id: RunId,
     },
-    /// The session does another one's task and takes no other (S8).
-    #[error("the session works for session {parent}; it takes messages only to steer its run")]
+    /// The session is a child and accepts no messages except steering (S8).
+    #[error(
+        "the session is a child of session {parent}; it accepts only messages that steer its run"
+    )]
     IsChildSession {
-        /// That session.
+        /// The parent session.
         parent: SessionId,
     },
-    /// A child's settings may only be narrowed (S8).
+    /// A change would widen a child's settings, which may only be narrowed (S8).
     #[error("{problem}")]
     ChildSettingsWidened {
-        /// What would be wider.
+        /// The setting that would be wider.
         problem: String,
     },
-    /// Too many messages wait already.
-    #[error("{limit} messages wait already")]
+    /// The queue is full.
+    #[error("the queue is full; the limit is {limit}")]
     QueueFull {
-        /// The limit.
+        /// The maximum number of queued messages.
         limit: usize,
     },
-    /// The message id was used for another body (S5).
-    #[error("message_id {message_id} was used for another message")]
+    /// The message id was already used with a different body (S5).
+    #[error("`message_id` {message_id} was already used with a different body")]
     MessageIdReused {
         /// The id.
         message_id: MessageId,
     },
-    /// Nothing runs that could be cancelled.
-    #[error("no run is going")]
+    /// No run is active that could be cancelled.
+    #[error("no run is active")]
     NoActiveRun,
-    /// The named run neither runs nor waits.
-    #[error("run {run_id} is not going")]
+    /// The named run is neither active nor queued.
+    #[error("run {run_id} is neither active nor queued")]
     RunNotActive {
         /// The run.
         run_id: RunId,
     },
-    /// There is no such question.
-    #[error("there is no such approval: {approval_id}")]
+    /// The approval does not exist.
+    #[error("approval not found: {approval_id}")]
     UnknownApproval {
-        /// The id.
+        /// The approval's id.
         approval_id: ApprovalId,
     },
-    /// Somebody decided otherwise before (G11), or for the session otherwise.
-    #[error("this was already decided; the same again must say the same of `for_session`, too")]
+    /// The approval was already decided with a different answer or `for_session` (G11).
+    #[error(
+        "the approval was already decided; a repeated answer must equal the first one, including \
+         `for_session`"
+    )]
     AlreadyDecided {
-        /// What was decided first of a plan.
+        /// The first decisions on the steps of a plan.
         decisions: Vec<PlanStepDecision>,
-        /// What was said first to a question without steps.
+        /// The first answer to an approval without steps.
         answer: Option<Box<RecordedAnswer>>,
     },
-    /// The decision is none that answers this kind of question.
-    #[error("a decision on this is {allowed}")]
+    /// The answer does not fit the approval's kind.
+    #[error("unsupported answer; this approval accepts {allowed}")]
     UnsupportedAnswer {
-        /// Those that do.
+        /// The answers that fit.
         allowed: &'static str,
     },
-    /// The answer can't be carried out; the question waits still.
-    #[error("the answer can't be taken: {problem}")]
+    /// The answer can't be applied; the approval stays open.
+    #[error("invalid answer: {problem}")]
     InvalidAnswer {
-        /// Why.
+        /// The reason.
         problem: String,
     },
-    /// Nobody answered in time, and the question went to others (G10).
-    #[error("nobody answered in time; only somebody with the role `{role}` may answer now")]
+    /// The deadline has passed, and only a higher role may answer (G10).
+    #[error("the deadline has passed; answering now requires the role `{role}` or higher")]
     RoleRequired {
-        /// Who may.
+        /// The lowest role that may answer.
         role: Role,
     },
-    /// The time to answer has passed (G10).
-    #[error("the approval has expired; nobody answered in time")]
+    /// The approval's last deadline has passed (G10).
+    #[error("the approval has expired: its deadline has passed")]
     ApprovalExpired,
-    /// The run was cancelled before, or the tool that asked no longer waits.
-    #[error("the approval was cancelled: nothing waits for it any more")]
+    /// The approval was cancelled: its run ended, or the requesting tool attempt no longer waits.
+    #[error("the approval was cancelled: its run or tool attempt no longer waits for it")]
     ApprovalCancelled,
-    /// The answer names a call that the plan does not have, or none at all.
+    /// The answer names a call that is not an undecided step of the plan.
     #[error("the plan has no undecided step for call {call_id}")]
     UnknownStep {
-        /// The call.
+        /// The call's id.
         call_id: CallId,
     },
-    /// A person's change of the arguments can't be passed (G8); the plan waits still.
-    #[error("the edited arguments of call {call_id} can't be used: {problem}")]
+    /// The edited arguments can't be used (G8); the plan stays open.
+    #[error("invalid edited arguments for call {call_id}: {problem}")]
     InvalidEdit {
-        /// The call.
+        /// The call's id.
         call_id: CallId,
-        /// What is wrong with them.
+        /// The problem with the arguments.
         problem: String,
     },
-    /// A person's word can't hold for the session like this (G9).
-    #[error("this can't be approved for the session: {problem}")]
+    /// The request to grant later calls can't be met (G9).
+    #[error("invalid `for_session`: {problem}")]
     InvalidGrant {
-        /// Why.
+        /// The reason.
         problem: String,
     },
-    /// People have said enough about this session.
-    #[error("feedback was given {limit} times already")]
+    /// The session has the maximum number of feedback entries.
+    #[error("feedback limit reached: {limit} entries per session")]
     FeedbackLimitReached {
-        /// The limit.
+        /// The maximum number of entries.
         limit: u32,
     },
-    /// There is no such grant.
-    #[error("there is no such grant: {grant_id}")]
+    /// The grant does not exist.
+    #[error("grant not found: {grant_id}")]
     UnknownGrant {
-        /// The id.
+        /// The grant's id.
         grant_id: GrantId,
     },
-    /// The answer decides nothing, or a step twice.
-    #[error("the answer must decide at least one step, and none of them twice")]
+    /// The answer decides no step, or decides a step twice.
+    #[error("the answer must decide at least one step, and no step twice")]
     AmbiguousAnswer,
 }
 
-/// Decides what `input` leads to.
+/// Decides the outcome of `input`.
 pub fn decide(state: &SessionState, input: Input, env: &Env<'_>) -> Result<Decision, Rejection> {
-    let mut deciding = DecisionBuilder::new(state, env);
-    let d = &mut deciding;
+    let mut builder = DecisionBuilder::new(state, env);
+    let d = &mut builder;
     let exists = state.active.lifecycle != Lifecycle::NotCreated;
     let reply = match input {
         Input::CreateSession { .. } | Input::ForkSession { .. } | Input::CreateChild { .. }
@@ -246,7 +252,7 @@ pub fn decide(state: &SessionState, input: Input, env: &Env<'_>) -> Result<Decis
         {
             return Err(Rejection::SessionExists);
         }
-        Input::CreateChild { task: errand } => d.decide_create_child(&errand),
+        Input::CreateChild { task } => d.decide_create_child(&task),
         Input::CreateSession { owner, agent, title, settings } => {
             d.decide_create_session(owner, agent, title, settings)
         }
@@ -263,17 +269,15 @@ pub fn decide(state: &SessionState, input: Input, env: &Env<'_>) -> Result<Decis
             Reply::Done
         }
         _ if !exists => return Err(Rejection::UnknownSession),
-        Input::NarrowSettings { parent_settings: within } => d.decide_narrow_settings(&within),
-        Input::ChangeSettings { patch: change, title, by } => {
-            d.decide_change_settings(change, title, by)?
-        }
+        Input::NarrowSettings { parent_settings } => d.decide_narrow_settings(&parent_settings),
+        Input::ChangeSettings { patch, title, by } => d.decide_change_settings(patch, title, by)?,
         Input::CloseSession { by, partial } => d.decide_close_session(by, partial),
         Input::SubmitMessage { message, on_busy } => d.decide_submit_message(message, on_busy)?,
         Input::Interrupt { message, by, partial } => d.decide_interrupt(message, &by, partial)?,
         Input::CancelRun { run_id, by, partial } => d.decide_cancel_run(run_id, by, partial)?,
         Input::AnswerApproval { approval_id, answer, for_session, by, role, surface } => {
-            let person = Respondent { by, role, surface };
-            d.decide_answer_approval(approval_id, answer, for_session, &person)?
+            let respondent = Respondent { by, role, surface };
+            d.decide_answer_approval(approval_id, answer, for_session, &respondent)?
         }
         Input::RevokeGrants { grant_id, by } => d.decide_revoke_grants(grant_id, &by)?,
         Input::GiveFeedback { feedback, run_id, by } => {
@@ -286,14 +290,11 @@ pub fn decide(state: &SessionState, input: Input, env: &Env<'_>) -> Result<Decis
         Input::ToolProgressed { call_id, attempt_id, progress, total, message } => {
             d.decide_tool_progressed(call_id, attempt_id, progress, total, message)
         }
-        Input::ElicitationRequested {
-            call_id,
-            attempt_id,
-            elicitation_number: ask,
-            elicitation,
-        } => d.decide_elicitation_requested(call_id, attempt_id, ask, elicitation),
-        Input::ElicitationWithdrawn { attempt_id, elicitation_number: ask } => {
-            d.decide_elicitation_withdrawn(attempt_id, ask)
+        Input::ElicitationRequested { call_id, attempt_id, elicitation_number, elicitation } => {
+            d.decide_elicitation_requested(call_id, attempt_id, elicitation_number, elicitation)
+        }
+        Input::ElicitationWithdrawn { attempt_id, elicitation_number } => {
+            d.decide_elicitation_withdrawn(attempt_id, elicitation_number)
         }
         Input::ChildEventsReceived { child, records } => {
             d.decide_child_events_received(child, &records)
@@ -303,28 +304,28 @@ pub fn decide(state: &SessionState, input: Input, env: &Env<'_>) -> Result<Decis
             d.decide_exclusive_lock_granted(call_id, key)
         }
         Input::Wake => d.decide_wake(),
-        Input::Rehydrated { user_settings: within } => d.decide_rehydrated(within.as_deref()),
+        Input::Rehydrated { user_settings } => d.decide_rehydrated(user_settings.as_deref()),
     };
-    Ok(deciding.finish(reply))
+    Ok(builder.finish(reply))
 }
 
-/// A decision in the making: a copy of what is going on, to which its own events are applied as
-/// they are decided, so that what follows sees them.
+/// Builds a decision. Works on a copy of the active state and applies each event to it when the
+/// event is emitted, so that later parts of the decision see the new state.
 struct DecisionBuilder<'a> {
     session: &'a SessionState,
     env: &'a Env<'a>,
     active: ActiveState,
     last_seq: Seq,
     events: Vec<EventRecord>,
-    /// What they add to the conversation.
+    /// The messages that `events` add to the conversation.
     new_messages: Vec<Message>,
     preconditions: Vec<SpendingPrecondition>,
     effects: Vec<Effect>,
-    /// What models have cost in runs that ended in this decision.
+    /// Model usage of the runs that ended in this decision.
     ended_usage: ModelUsage,
-    /// The call whose turn it is, and the key (T8).
+    /// The exclusive lock granted by the input, not yet used: its call and key (T8).
     granted_lock: Option<(CallId, String)>,
-    /// Whose child it is, and its user (S8).
+    /// For a child: its owner and its parent (S8).
     owner_and_parent: Option<(UserId, Arc<Parent>)>,
 }
 
@@ -334,8 +335,9 @@ impl<'a> DecisionBuilder<'a> {
         let (last_seq, ended_usage) = (session.last_seq, ModelUsage::default());
         let (events, new_messages, preconditions, effects) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let identity = session.metadata.as_ref();
-        let owner_and_parent = identity.and_then(|it| Some((it.owner.clone(), it.parent.clone()?)));
+        let metadata = session.metadata.as_ref();
+        let owner_and_parent =
+            metadata.and_then(|metadata| Some((metadata.owner.clone(), metadata.parent.clone()?)));
         Self {
             session,
             env,
@@ -355,7 +357,7 @@ impl<'a> DecisionBuilder<'a> {
         debug_assert_eq!(
             self.active,
             self.replay_events(),
-            "decided on another state than was recorded"
+            "the active state differs from the replayed state"
         );
         Decision {
             events: self.events,
@@ -365,15 +367,15 @@ impl<'a> DecisionBuilder<'a> {
         }
     }
 
-    /// What the recorded events make of the session: the same as `active`, or a decision was made
-    /// on a state that no replay finds again.
+    /// Returns the active state that results from replaying the emitted events. It must equal
+    /// `active`; otherwise the decision relied on a state that no replay reproduces.
     fn replay_events(&self) -> ActiveState {
         let mut active = self.session.active.clone();
         self.events.iter().for_each(|record| active.apply(record));
         active
     }
 
-    /// Records an event of the run that is going.
+    /// Emits an event that belongs to the active run and its current step, if there is one.
     fn emit(&mut self, event: SessionEvent) {
         let run = self.active.run.as_ref();
         let run_id = run.map(|run| run.run_id);
@@ -381,6 +383,7 @@ impl<'a> DecisionBuilder<'a> {
         self.emit_for(run_id, step, event);
     }
 
+    /// Emits an event with the given run and step.
     fn emit_for(&mut self, run_id: Option<RunId>, step: Option<u32>, event: SessionEvent) {
         self.last_seq = self.last_seq.next();
         if let SessionEvent::RunCompleted { usage, .. }
@@ -395,7 +398,8 @@ impl<'a> DecisionBuilder<'a> {
         self.events.push(record);
     }
 
-    /// Notes what the record adds to the conversation, before it is applied.
+    /// Collects the messages that the record adds to the conversation. Must be called before the
+    /// record is applied.
     fn collect_messages(&mut self, record: &EventRecord) {
         if let SessionEvent::MessageAccepted { message_id, text, .. } = &record.event {
             let (message_id, text) = (message_id.clone(), text.clone());
@@ -409,10 +413,10 @@ impl<'a> DecisionBuilder<'a> {
         }
     }
 
-    /// Starts whatever may start now: the attempt that is due, the calls whose turn it is, the
-    /// next step, the next run. Ends when everything going on waits for somebody else; and before
-    /// anything begins that the end of the process would cut off (D8): that begins when the session
-    /// is back.
+    /// Starts everything that may start now: attempts that are due, calls, the next step and the
+    /// next run. Returns when all remaining work waits for something outside the session. While the
+    /// server drains, it starts no work that the shutdown would interrupt (D8); such work starts
+    /// when the session is resumed.
     fn advance(&mut self) {
         let is_draining = self.env.is_draining;
         loop {
@@ -454,7 +458,7 @@ impl<'a> DecisionBuilder<'a> {
         }
     }
 
-    /// Every call has its result: the next step, or the end.
+    /// Ends a step whose calls all have a result: starts the next step, or ends the run.
     fn finish_step(&mut self) {
         let Some(run) = &self.active.run else { return };
         let usage = run.usage;
@@ -470,7 +474,7 @@ impl<'a> DecisionBuilder<'a> {
         }
     }
 
-    /// Whether no step can follow this one: it is the answer, or the run's last.
+    /// Returns true if no step can follow this one: it has no calls, or the step limit is reached.
     fn is_last_step(&self) -> bool {
         let run = self.active.run.as_ref();
         let max_steps = self.env.rules.agent.max_steps;

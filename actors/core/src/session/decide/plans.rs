@@ -1,5 +1,4 @@
-//! Plans: bundling the calls of a step that need a person, and taking the person's word on each
-//! (G8, G9).
+//! Plans: bundles the calls of a step that need approval, and handles the answers to each (G8, G9).
 
 use super::{
     DecisionBuilder, Rejection, Reply,
@@ -20,24 +19,25 @@ use crate::{
 use serde_json::Value;
 use std::{collections::BTreeSet, sync::Arc};
 
-/// A call to ask for.
+/// A call that needs approval; becomes a step of a plan.
 pub(super) struct PlanStepDraft {
     pub(super) call_id: CallId,
     pub(super) tool: Arc<Tool>,
-    /// Why a person is asked.
+    /// The policy's reason for the approval.
     pub(super) reason: String,
-    /// What it costs.
+    /// The call's cost.
     pub(super) cost: Option<Cost>,
-    /// Whether that is more than a budget has left.
+    /// True if the cost exceeds what a budget has left.
     pub(super) exceeds_budget: bool,
-    /// What a person made of its arguments, where it is asked for once more.
+    /// The arguments as edited by a human, if the edited call needs a second approval.
     pub(super) edited: Option<Value>,
 }
 
 impl DecisionBuilder<'_> {
-    /// Bundles the calls that need a person into one plan.
-    pub(super) fn request_plan_approval(&mut self, asks: Vec<PlanStepDraft>) {
-        let steps: Vec<_> = asks.into_iter().filter_map(|ask| self.plan_step(ask)).collect();
+    /// Requests one plan approval for all calls that need approval.
+    pub(super) fn request_plan_approval(&mut self, drafts: Vec<PlanStepDraft>) {
+        let steps: Vec<_> =
+            drafts.into_iter().filter_map(|draft| self.to_plan_step(draft)).collect();
         if steps.is_empty() {
             return;
         }
@@ -47,8 +47,8 @@ impl DecisionBuilder<'_> {
         self.request_approval(ApprovalSubject::Plan { steps }, purpose, risk);
     }
 
-    fn plan_step(&self, ask: PlanStepDraft) -> Option<PlanStep> {
-        let PlanStepDraft { call_id, tool, reason: why, cost, exceeds_budget, edited } = ask;
+    fn to_plan_step(&self, draft: PlanStepDraft) -> Option<PlanStep> {
+        let PlanStepDraft { call_id, tool, reason: why, cost, exceeds_budget, edited } = draft;
         let call = self.call(call_id)?;
         let arguments = edited.unwrap_or_else(|| call.effective_arguments().to_value());
         Some(PlanStep {
@@ -69,46 +69,47 @@ impl DecisionBuilder<'_> {
         open: &OpenApproval,
         answer: ApprovalAnswer,
         for_session: Option<GrantRequest>,
-        person: &Respondent,
+        respondent: &Respondent,
     ) -> Result<Reply, Rejection> {
         let approval_id = open.approval.approval_id;
-        let answers = undecided_answers(open, answer, for_session.as_ref(), &person.by)?;
+        let answers = undecided_answers(open, answer, for_session.as_ref(), &respondent.by)?;
         if answers.is_empty() {
             return Ok(Reply::Answered { closed: false, repeated: true });
         }
-        self.ensure_can_answer(open, person.role)?;
+        self.ensure_can_answer(open, respondent.role)?;
         let decisions = answers
             .into_iter()
             .map(|(step, answer)| {
                 let for_session = for_session.clone();
-                let decision = self.to_step_decision(step, answer, person)?;
+                let decision = self.to_step_decision(step, answer, respondent)?;
                 Ok((step, PlanStepDecision { for_session, ..decision }))
             })
             .collect::<Result<Vec<_>, Rejection>>()?;
         let steps: Vec<_> = decisions.iter().map(|(_, decision)| decision.clone()).collect();
-        let grants = self.requested_grants(for_session.as_ref(), &steps, &person.by)?;
+        let grants = self.requested_grants(for_session.as_ref(), &steps, &respondent.by)?;
         let closed = open.decisions.len() + steps.len() == open.approval.steps().len();
         self.emit(SessionEvent::ApprovalDecided { approval_id, steps, answer: None, closed });
         for grant in grants {
             self.emit_for(None, None, SessionEvent::GrantAdded { grant });
         }
-        let carried_out = |(step, decision): (&PlanStep, PlanStepDecision)| {
+        let apply = |(step, decision): (&PlanStep, PlanStepDecision)| {
             (step.call_id, self.apply_step_decision(approval_id, step, decision))
         };
-        let judged = decisions.into_iter().map(carried_out).collect();
-        self.request_approvals(judged);
+        let outcomes = decisions.into_iter().map(apply).collect();
+        self.request_approvals(outcomes);
         Ok(Reply::Answered { closed, repeated: false })
     }
 
-    /// A person's word on one step; arguments they changed are validated and judged anew.
+    /// Converts the answer to one step into a decision. Edited arguments are validated and
+    /// evaluated by the policy.
     fn to_step_decision(
         &self,
         step: &PlanStep,
         answer: PlanStepAnswer,
-        person: &Respondent,
+        respondent: &Respondent,
     ) -> Result<PlanStepDecision, Rejection> {
-        let edited = changed_arguments(step, &answer).map_err(|replacement| {
-            let problem = replacement.to_string();
+        let edited = changed_arguments(step, &answer).map_err(|placeholder| {
+            let problem = placeholder.to_string();
             Rejection::InvalidEdit { call_id: step.call_id, problem }
         })?;
         if let Some(arguments) = &edited {
@@ -119,8 +120,8 @@ impl DecisionBuilder<'_> {
             call_id,
             approved,
             reason,
-            by: person.by.clone(),
-            surface: person.surface,
+            by: respondent.by.clone(),
+            surface: respondent.surface,
             at: self.env.now,
             digest: edited.as_ref().map_or(step.digest, Digest::hash_json),
             edited,
@@ -137,17 +138,17 @@ impl DecisionBuilder<'_> {
         let call_id = step.call_id;
         let invalid = |problem: String| Err(Rejection::InvalidEdit { call_id, problem });
         if !answer.approved {
-            return invalid("they belong to an approval, and this is a rejection".to_owned());
+            return invalid("a rejection can't have edited arguments".to_owned());
         }
         let Some(tool) = self.tool(&step.tool) else {
-            return invalid("the tool is not there any more".to_owned());
+            return invalid("the tool is no longer available".to_owned());
         };
         if let Err(problem) = tool.validate(arguments) {
             return invalid(problem);
         }
         match self.verdict(&tool, arguments) {
             Verdict::Deny(denial) => invalid(denial.reason),
-            // Nobody was told of what an edit would cost beyond a budget.
+            // The plan did not show that the edited call would exceed a budget.
             Verdict::Ask { exceeds_budget: true, reason: why, .. } if !step.exceeds_budget => {
                 invalid(why)
             }
@@ -156,9 +157,9 @@ impl DecisionBuilder<'_> {
         }
     }
 
-    /// Lets an approved call run, and ends a rejected one. What the policy denies by now is denied,
-    /// whatever a person says; what is of a higher risk by now than they were told is asked for once
-    /// more, and what a budget has no room for by now is given back, to be asked for.
+    /// Applies the decision on a step: allows an approved call, or fails a rejected one. An
+    /// approved call that the policy now denies is denied. If its risk is now higher than shown, it
+    /// needs another approval; if its cost no longer fits a budget, it needs a raise.
     fn apply_step_decision(
         &mut self,
         approval_id: ApprovalId,
@@ -168,8 +169,8 @@ impl DecisionBuilder<'_> {
         let PlanStepDecision { call_id, approved, reason, edited, .. } = decision.clone();
         if !approved {
             let error = match reason {
-                Some(reason) => format!("a person rejected this call: {reason}"),
-                None => "a person rejected this call".to_owned(),
+                Some(reason) => format!("a human rejected this call: {reason}"),
+                None => "a human rejected this call".to_owned(),
             };
             self.fail_call(call_id, CallFailureReason::Rejected, error, false);
             return AuthorizationOutcome::Settled;
@@ -182,7 +183,7 @@ impl DecisionBuilder<'_> {
                 self.fail_removed_tool(call_id);
                 return AuthorizationOutcome::Settled;
             }
-            // The word holds; the call is judged anew when its server is back.
+            // The approval holds; the call is authorized again when its server is back.
             ToolLookup::Unavailable => {
                 return self.allow_approved_call(approval_id, step, decision, step.cost.clone());
             }
@@ -215,7 +216,7 @@ impl DecisionBuilder<'_> {
         self.allow_approved_call(approval_id, step, decision, cost)
     }
 
-    /// Lets an approved call run, and sets aside what it costs.
+    /// Allows an approved call and reserves its cost.
     fn allow_approved_call(
         &mut self,
         approval_id: ApprovalId,
@@ -225,13 +226,13 @@ impl DecisionBuilder<'_> {
     ) -> AuthorizationOutcome {
         let PlanStepDecision { call_id, reason, by, edited, .. } = decision;
         let arguments = edited.unwrap_or_else(|| step.arguments.clone());
-        // Edited now, or before it was asked for once more.
+        // The arguments were edited in this answer, or before the call needed another approval.
         let is_edited =
-            self.call(call_id).is_some_and(|it| it.digest != Digest::hash_json(&arguments));
+            self.call(call_id).is_some_and(|call| call.digest != Digest::hash_json(&arguments));
         let edit = is_edited.then(|| ArgumentEdit { arguments: arguments.clone(), reason });
         self.allow_call(call_id, &arguments, CallAuthorization::Approval { approval_id, by }, edit);
-        let is_paid = self.call(call_id).is_some_and(|call| call.reservation.is_some());
-        match cost.filter(|_| !is_paid) {
+        let is_reserved = self.call(call_id).is_some_and(|call| call.reservation.is_some());
+        match cost.filter(|_| !is_reserved) {
             Some(cost) if !step.exceeds_budget && !self.has_room_for(&cost) => {
                 AuthorizationOutcome::NeedsBudget(cost)
             }
@@ -243,13 +244,15 @@ impl DecisionBuilder<'_> {
         }
     }
 
-    /// Ends a call whose tool the agent lost while people were asked: nothing can be said of it now.
+    /// Fails a call whose tool was removed while its approval was open: the policy can't evaluate
+    /// it.
     pub(super) fn fail_removed_tool(&mut self, call_id: CallId) {
-        let error = "the tool is not there any more".to_owned();
+        let error = "the tool is no longer available".to_owned();
         self.fail_call(call_id, CallFailureReason::Unavailable, error, false);
     }
 
-    /// Ends a call that the policy does not let run (G7), or not once more.
+    /// Ends a call that the policy denies (G7). If the call may have run before, its outcome is
+    /// unknown instead.
     pub(super) fn deny_call(&mut self, call_id: CallId, denial: Denial) {
         let Some(call) = self.call(call_id) else { return };
         let Denial { reason, required_level } = denial;
@@ -261,34 +264,34 @@ impl DecisionBuilder<'_> {
     }
 }
 
-/// The steps that `answer` decides anew, each with its word. Steps that the same person decided
-/// the same way before are left out; others that are decided are a conflict.
+/// Returns the steps that `answer` decides for the first time, each with its answer. Steps that the
+/// same user already decided in the same way are left out; a different decision is a conflict.
 fn undecided_answers<'a>(
     open: &'a OpenApproval,
     answer: ApprovalAnswer,
     for_session: Option<&GrantRequest>,
-    by: &UserId,
+    user: &UserId,
 ) -> Result<Vec<(&'a PlanStep, PlanStepAnswer)>, Rejection> {
     let answers = match answer {
         ApprovalAnswer::Overall { approved, reason } => {
-            let word = |step: &'a PlanStep| {
+            let step_answer = |step: &'a PlanStep| {
                 let (call_id, reason) = (step.call_id, reason.clone());
                 (step, PlanStepAnswer { call_id, approved, reason, arguments: None })
             };
-            return Ok(open.undecided().map(word).collect());
+            return Ok(open.undecided().map(step_answer).collect());
         }
         ApprovalAnswer::Steps(answers) => answers,
         ApprovalAnswer::Resolve { .. } => return Err(Rejection::AmbiguousAnswer),
     };
     validate_step_answers(&answers)?;
-    let mut fresh = Vec::new();
+    let mut undecided = Vec::new();
     for answer in answers {
         let call_id = answer.call_id;
         let step = open.approval.steps().iter().find(|step| step.call_id == call_id);
         let step = step.ok_or(Rejection::UnknownStep { call_id })?;
         match open.decisions.get(&call_id) {
-            None => fresh.push((step, answer)),
-            Some(first) if is_same_answer(first, step, &answer, for_session, by) => {}
+            None => undecided.push((step, answer)),
+            Some(first) if is_same_answer(first, step, &answer, for_session, user) => {}
             Some(first) => {
                 return Err(Rejection::AlreadyDecided {
                     decisions: vec![first.clone()],
@@ -297,10 +300,10 @@ fn undecided_answers<'a>(
             }
         }
     }
-    Ok(fresh)
+    Ok(undecided)
 }
 
-/// The arguments as the person changed them, if they are others than those of the plan.
+/// Returns the edited arguments, if they differ from those of the plan.
 fn changed_arguments(
     step: &PlanStep,
     answer: &PlanStepAnswer,
@@ -310,22 +313,21 @@ fn changed_arguments(
     Ok((Digest::hash_json(&arguments) != step.digest).then_some(arguments))
 }
 
-/// Whether `answer` is what `first` was: the same person's same word on the same arguments, which
-/// shall hold for the session as much.
+/// Returns true if `answer` repeats `first`: the same user, decision, arguments and `for_session`.
 fn is_same_answer(
     first: &PlanStepDecision,
     step: &PlanStep,
     answer: &PlanStepAnswer,
     for_session: Option<&GrantRequest>,
-    by: &UserId,
+    user: &UserId,
 ) -> bool {
     let Ok(changed) = changed_arguments(step, answer) else { return false };
     let digest = changed.as_ref().map_or(step.digest, Digest::hash_json);
-    let is_word = first.approved == answer.approved && first.by == *by;
-    is_word && first.digest == digest && first.for_session.as_ref() == for_session
+    let is_same_decision = first.approved == answer.approved && first.by == *user;
+    is_same_decision && first.digest == digest && first.for_session.as_ref() == for_session
 }
 
-/// An answer decides something, and no step twice.
+/// Checks that an answer decides at least one step, and no step twice.
 fn validate_step_answers(answers: &[PlanStepAnswer]) -> Result<(), Rejection> {
     let mut seen = BTreeSet::new();
     if answers.is_empty() || !answers.iter().all(|answer| seen.insert(answer.call_id)) {
@@ -334,24 +336,25 @@ fn validate_step_answers(answers: &[PlanStepAnswer]) -> Result<(), Rejection> {
     Ok(())
 }
 
-/// Whether `answer` is what that person had said before of a closed plan.
+/// Returns true if `answer` repeats what the same user answered to a plan that is now closed.
 pub(super) fn is_repeated(
     closed: &ClosedApproval,
     answer: &ApprovalAnswer,
     for_session: Option<&GrantRequest>,
-    by: &UserId,
+    user: &UserId,
 ) -> Result<bool, Rejection> {
     let steps = closed.approval.steps();
     match answer {
-        // It was the last word if it was taken: it left no step undecided.
+        // An accepted overall answer closed the plan, because it decided every open step.
         ApprovalAnswer::Overall { approved, .. } => {
             let mut last = closed.decisions.values().filter(|first| first.at == closed.closed_at);
-            let is_wish = |first: &PlanStepDecision| first.for_session.as_ref() == for_session;
-            let plain = |first: &PlanStepDecision| {
-                first.by == *by && first.edited.is_none() && is_wish(first)
+            let is_same_grant =
+                |first: &PlanStepDecision| first.for_session.as_ref() == for_session;
+            let is_overall = |first: &PlanStepDecision| {
+                first.by == *user && first.edited.is_none() && is_same_grant(first)
             };
             let is_decided = closed.outcome == ApprovalOutcome::Decided && !steps.is_empty();
-            Ok(is_decided && last.all(|first| plain(first) && first.approved == *approved))
+            Ok(is_decided && last.all(|first| is_overall(first) && first.approved == *approved))
         }
         ApprovalAnswer::Steps(answers) => {
             validate_step_answers(answers)?;
@@ -359,7 +362,7 @@ pub(super) fn is_repeated(
                 let step = steps.iter().find(|step| step.call_id == answer.call_id);
                 let first = closed.decisions.get(&answer.call_id).zip(step);
                 first.is_some_and(|(first, step)| {
-                    is_same_answer(first, step, answer, for_session, by)
+                    is_same_answer(first, step, answer, for_session, user)
                 })
             }))
         }
@@ -367,7 +370,7 @@ pub(super) fn is_repeated(
     }
 }
 
-/// Why `answer` comes too late: it was decided otherwise.
+/// Returns the rejection of an answer that conflicts with the decisions on a closed plan.
 pub(super) fn conflict_rejection(closed: &ClosedApproval, answer: &ApprovalAnswer) -> Rejection {
     if let ApprovalAnswer::Steps(answers) = answer {
         let is_unknown = |answer: &&PlanStepAnswer| !closed.decisions.contains_key(&answer.call_id);
@@ -375,7 +378,7 @@ pub(super) fn conflict_rejection(closed: &ClosedApproval, answer: &ApprovalAnswe
             return Rejection::UnknownStep { call_id: unknown.call_id };
         }
     }
-    let decided = |step: &PlanStep| closed.decisions.get(&step.call_id).cloned();
-    let first = closed.approval.steps().iter().filter_map(decided).collect();
-    Rejection::AlreadyDecided { decisions: first, answer: closed.answer.clone().map(Box::new) }
+    let first_decision = |step: &PlanStep| closed.decisions.get(&step.call_id).cloned();
+    let decisions = closed.approval.steps().iter().filter_map(first_decision).collect();
+    Rejection::AlreadyDecided { decisions, answer: closed.answer.clone().map(Box::new) }
 }

@@ -1,5 +1,5 @@
-//! Preflight (G14): a plan from the model before its first step, a checklist of it for a person,
-//! and what their word covers afterwards.
+//! Preflight (G14): requests a plan from the model before its first step, presents it to a human as
+//! a checklist, and authorizes the calls that the approved plan covers.
 
 use super::{DecisionBuilder, Rejection};
 use crate::{
@@ -24,14 +24,15 @@ use std::{
     sync::Arc,
 };
 
-/// Bytes of text that make about one token.
+/// Approximate number of bytes per token, for the estimate of input tokens.
 const PROMPT_BYTES_PER_TOKEN: u64 = 4;
 
 impl DecisionBuilder<'_> {
-    /// Asks the model for its plan, if budgets have room for that and somebody is there to look.
+    /// Requests the plan from the model, if budgets have room for the call. A headless profile
+    /// skips the preflight.
     pub(super) fn start_planning(&mut self) {
         if self.env.rules.agent.headless {
-            let warning = "there is no plan: nobody is there to look at it";
+            let warning = "no plan was requested: the agent is headless";
             return self.emit(SessionEvent::PreflightSkipped { warning: warning.to_owned() });
         }
         if self.ensure_step_budget() {
@@ -39,16 +40,15 @@ impl DecisionBuilder<'_> {
         }
     }
 
-    /// Starts attempt number `attempt` of the call for the plan. It is no step, and there is no
-    /// message of it.
+    /// Starts an attempt of the model call for the plan. The call is not a step and has no message.
     pub(super) fn start_planning_attempt(&mut self, attempt: u32) {
         let Some(run_id) = self.active.run.as_ref().map(|run| run.run_id) else { return };
         let (attempt_id, model) = (AttemptId(self.env.uuid()), self.model());
-        let (named, planning, compacting) = (model.clone(), true, None);
+        let (planning, compacting) = (true, None);
         self.emit(SessionEvent::StepStarted {
             attempt_id,
             attempt,
-            model: named,
+            model: model.clone(),
             planning,
             compacting,
         });
@@ -56,14 +56,15 @@ impl DecisionBuilder<'_> {
         self.effects.push(Effect::StartModel { run_id, step, attempt_id, message_id, model });
     }
 
-    /// The model answered with its plan, or with something else: then people are asked as usual.
+    /// Handles the model's answer to the request for a plan: requests approval of the plan, or
+    /// skips the preflight if there is none.
     pub(super) fn finish_planning(&mut self, completion: Completion) {
         let Completion { message, usage, stop_reason } = completion;
-        let spending = self.price_usage(usage);
-        self.emit(SessionEvent::StepCompleted { usage: spending, stop_reason });
+        let priced_usage = self.price_usage(usage);
+        self.emit(SessionEvent::StepCompleted { usage: priced_usage, stop_reason });
         match PreflightPlan::from_message(&message) {
             Err(problem) => {
-                let warning = format!("{problem}; you are asked about calls as they come");
+                let warning = format!("{problem}; normal approval rules apply");
                 self.emit(SessionEvent::PreflightSkipped { warning });
             }
             Ok(plan) => {
@@ -77,8 +78,9 @@ impl DecisionBuilder<'_> {
         }
     }
 
-    /// The plan as a person sees it: each step judged as its call would be now.
-    fn build_checklist(&self, plan: PreflightPlan, planning: TokenUsage) -> Checklist {
+    /// Converts the plan into a checklist. Each step is evaluated by the policy as its call would
+    /// be now.
+    fn build_checklist(&self, plan: PreflightPlan, planning_usage: TokenUsage) -> Checklist {
         let mut notes = ChecklistNotes { warnings: plan.warnings, levels: BTreeSet::new() };
         let steps: Vec<_> = plan
             .steps
@@ -86,7 +88,7 @@ impl DecisionBuilder<'_> {
             .zip(1..)
             .map(|(step, position)| self.build_checklist_step(step, position, &mut notes))
             .collect();
-        let estimated_cost = self.estimate_cost(&steps, planning, &mut notes);
+        let estimated_cost = self.estimate_cost(&steps, planning_usage, &mut notes);
         let costs: Vec<_> = steps.iter().filter_map(|step| step.cost.as_ref()).collect();
         notes.warnings.extend(self.budget_warnings(&estimated_cost, &costs));
         let required_permissions =
@@ -102,7 +104,7 @@ impl DecisionBuilder<'_> {
     ) -> ChecklistStep {
         let PreflightPlanStep { description, tool: tool_name, arguments } = step;
         let digest = arguments.as_ref().map(Digest::hash_json);
-        let mut checked = ChecklistStep {
+        let mut checklist_step = ChecklistStep {
             position,
             description,
             tool_name,
@@ -113,102 +115,106 @@ impl DecisionBuilder<'_> {
             needs_approval: false,
             cost: None,
         };
-        let Some(name) = checked.tool_name.as_deref() else { return checked };
+        let Some(name) = checklist_step.tool_name.as_deref() else { return checklist_step };
         let Some(tool) = self.tool(name) else {
             notes.warn(position, &format!("there is no tool named `{}`", truncate(name, 128)));
-            checked.risk = Risk::default();
-            return checked;
+            checklist_step.risk = Risk::default();
+            return checklist_step;
         };
-        (checked.risk, checked.server) = (tool.risk, Some(tool.server.to_string()));
+        (checklist_step.risk, checklist_step.server) = (tool.risk, Some(tool.server.to_string()));
         if let Some(reason) = &tool.unavailable_reason {
-            notes.warn(position, &format!("{name} can't be called now: {reason}"));
+            notes.warn(position, &format!("{name} is unavailable: {reason}"));
         }
-        let verdict = match &checked.arguments {
+        let verdict = match &checklist_step.arguments {
             Some(arguments) => match tool.validate(arguments) {
                 Ok(()) => self.verdict(&tool, arguments),
                 Err(problem) => {
-                    notes.warn(position, &format!("invalid arguments of {name}: {problem}"));
-                    return checked;
+                    notes.warn(position, &format!("invalid arguments for {name}: {problem}"));
+                    return checklist_step;
                 }
             },
             None => self.verdict_without_arguments(&tool),
         };
         match verdict {
-            Verdict::Allow { cost, .. } | Verdict::OverBudget { cost, .. } => checked.cost = cost,
+            Verdict::Allow { cost, .. } | Verdict::OverBudget { cost, .. } => {
+                checklist_step.cost = cost;
+            }
             Verdict::Ask { cost, .. } => {
-                (checked.cost, checked.needs_approval) = (cost, true);
-                if checked.arguments.is_none() && tool.risk > Risk::WriteLowRisk {
-                    let said = "it says no arguments, so you will be asked when the call comes";
-                    notes.warn(position, said);
+                (checklist_step.cost, checklist_step.needs_approval) = (cost, true);
+                if checklist_step.arguments.is_none() && tool.risk > Risk::WriteLowRisk {
+                    let warning = "no arguments are given; the call will need approval";
+                    notes.warn(position, warning);
                 }
             }
             Verdict::Deny(Denial { reason, required_level }) => {
-                notes.warn(position, &format!("it will be denied: {reason}"));
+                notes.warn(position, &format!("the call will be denied: {reason}"));
                 notes.levels.extend(required_level);
             }
         }
-        checked
+        checklist_step
     }
 
-    /// What the plan's model calls may cost: one for each step with a tool and one for the answer,
-    /// within the run's limit.
+    /// Estimates the cost of the plan's model calls: one for each step with a tool and one for the
+    /// answer, limited by the run's maximum number of steps.
     fn estimate_cost(
         &self,
         steps: &[ChecklistStep],
-        planning: TokenUsage,
+        planning_usage: TokenUsage,
         notes: &mut ChecklistNotes,
     ) -> CostEstimate {
         let agent = &self.env.rules.agent;
-        let with_tool = steps.iter().filter(|step| step.tool_name.is_some()).count() as u64;
-        let (wanted, most) = (with_tool.saturating_add(1), u64::from(agent.max_steps));
-        if wanted > most {
+        let tool_steps = steps.iter().filter(|step| step.tool_name.is_some()).count() as u64;
+        let needed_calls = tool_steps.saturating_add(1);
+        let calls_max = u64::from(agent.max_steps);
+        if needed_calls > calls_max {
             notes.warnings.push(format!(
-                "the plan may need {wanted} model calls, and a run has {most} at most"
+                "the plan may need {needed_calls} model calls; the limit of a run is {calls_max}"
             ));
         }
-        let mut planning = planning;
-        if planning.input_tokens == 0 {
-            planning.input_tokens = self.conversation_bytes() / PROMPT_BYTES_PER_TOKEN;
+        let mut planning_usage = planning_usage;
+        if planning_usage.input_tokens == 0 {
+            planning_usage.input_tokens = self.conversation_bytes() / PROMPT_BYTES_PER_TOKEN;
             notes.warnings.push(
-                "the model did not say how many tokens it read; the estimate counts the \
-                 conversation's characters"
+                "the model did not report its input tokens; the estimate is based on the \
+                 conversation's size"
                     .to_owned(),
             );
         }
         let price = self.env.rules.prices.get(&self.model());
         if price.is_none() {
             let model = self.model();
-            notes.warnings.push(format!("the price of the model `{model}` is not known"));
+            notes.warnings.push(format!("the price of the model `{model}` is unknown"));
         }
-        CostEstimate::from_plan_usage(planning, wanted.min(most), agent.max_tokens, price)
+        let calls = needed_calls.min(calls_max);
+        CostEstimate::from_plan_usage(planning_usage, calls, agent.max_tokens, price)
     }
 
-    /// Bytes of text that the model reads, tools aside.
+    /// Returns the bytes of text in a model request, without tool definitions.
     fn conversation_bytes(&self) -> u64 {
         let bytes = |message: &Message| match message {
             Message::User { text, .. } => text.len(),
-            Message::Assistant(said) => said.text.len(),
+            Message::Assistant(message) => message.text.len(),
             Message::ToolResults(results) => results.iter().map(|result| result.text.len()).sum(),
         };
-        let said = self.session.conversation.messages().into_iter().map(bytes);
-        (said.sum::<usize>() + self.env.rules.agent.system.len()) as u64
+        let sizes = self.session.conversation.messages().into_iter().map(bytes);
+        (sizes.sum::<usize>() + self.env.rules.agent.system.len()) as u64
     }
 
     pub(super) fn resolve_preflight(
         &mut self,
         approval_id: ApprovalId,
         checklist: &Checklist,
-        word: RecordedAnswer,
+        answer: RecordedAnswer,
     ) -> Result<(), Rejection> {
-        let (by, reason) = (word.by.clone(), word.reason.clone());
-        match &word.resolution {
+        let (by, reason) = (answer.by.clone(), answer.reason.clone());
+        match &answer.resolution {
             Resolution::Approve(edits) => {
                 let steps = self.approved_steps(checklist, edits)?.into();
-                self.emit_answer(approval_id, word);
+                self.emit_answer(approval_id, answer);
                 self.emit(SessionEvent::PreflightApproved { approval_id, by, reason, steps });
             }
             Resolution::Reject => {
-                self.emit_answer(approval_id, word);
+                self.emit_answer(approval_id, answer);
                 self.cancel_run(&by, None);
             }
             Resolution::Retry
@@ -221,24 +227,24 @@ impl DecisionBuilder<'_> {
         Ok(())
     }
 
-    /// The steps with a person's changes, each of which is checked as the call would be.
+    /// Returns the steps with the human's edits. Each edit is checked as its call would be.
     fn approved_steps(
         &self,
         checklist: &Checklist,
         edits: &[ChecklistStepEdit],
     ) -> Result<Vec<ApprovedPreflightStep>, Rejection> {
-        let mut by_position = BTreeMap::new();
+        let mut edits_by_position = BTreeMap::new();
         for edit in edits {
-            if by_position.insert(edit.position, edit).is_some() {
+            if edits_by_position.insert(edit.position, edit).is_some() {
                 return Err(Rejection::AmbiguousAnswer);
             }
         }
-        let approved = |step: &ChecklistStep| match by_position.remove(&step.position) {
+        let approve = |step: &ChecklistStep| match edits_by_position.remove(&step.position) {
             Some(edit) => self.apply_step_edit(step, edit),
             None => Ok(to_approved_step(step)),
         };
-        let approved = checklist.steps.iter().map(approved).collect::<Result<_, _>>()?;
-        match by_position.keys().next() {
+        let approved = checklist.steps.iter().map(approve).collect::<Result<_, _>>()?;
+        match edits_by_position.keys().next() {
             Some(position) => {
                 let problem = format!("the plan has no step {position}");
                 Err(Rejection::InvalidAnswer { problem })
@@ -252,29 +258,30 @@ impl DecisionBuilder<'_> {
         step: &ChecklistStep,
         edit: &ChecklistStepEdit,
     ) -> Result<ApprovedPreflightStep, Rejection> {
-        let shown = to_approved_step(step);
+        let original = to_approved_step(step);
         if edit.skip {
-            return Ok(ApprovedPreflightStep { skipped: true, ..shown });
+            return Ok(ApprovedPreflightStep { skipped: true, ..original });
         }
         if let Some(arguments) = &edit.arguments {
-            let original = shown.arguments.as_ref().unwrap_or(&Value::Null);
-            validate_no_placeholders(original, arguments).map_err(|replacement| {
-                let problem = format!("step {}: {replacement}", step.position);
+            let shown_arguments = original.arguments.as_ref().unwrap_or(&Value::Null);
+            validate_no_placeholders(shown_arguments, arguments).map_err(|placeholder| {
+                let problem = format!("step {}: {placeholder}", step.position);
                 Rejection::InvalidAnswer { problem }
             })?;
         }
-        let tool_name = edit.tool_name.clone().or_else(|| shown.tool_name.clone());
-        let is_other_tool = tool_name != shown.tool_name;
-        let kept = shown.arguments.clone().filter(|_| !is_other_tool);
+        let tool_name = edit.tool_name.clone().or_else(|| original.tool_name.clone());
+        let is_other_tool = tool_name != original.tool_name;
+        let kept = original.arguments.clone().filter(|_| !is_other_tool);
         let arguments = edit.arguments.clone().or(kept);
         let digest = arguments.as_ref().map(Digest::hash_json);
-        let mut description = edit.description.clone().unwrap_or_else(|| shown.description.clone());
+        let mut description =
+            edit.description.clone().unwrap_or_else(|| original.description.clone());
         description.truncate(description.floor_char_boundary(PREFLIGHT_TEXT_BYTES_MAX));
-        let (mut risk, mut server) = (shown.risk, shown.server.clone());
-        if is_other_tool || digest != shown.digest {
-            let checked =
+        let (mut risk, mut server) = (original.risk, original.server.clone());
+        if is_other_tool || digest != original.digest {
+            let validated =
                 self.validate_step_edit(step.risk, tool_name.as_deref(), arguments.as_ref());
-            let tool = checked.map_err(|problem| {
+            let tool = validated.map_err(|problem| {
                 let problem = format!("step {}: {problem}", step.position);
                 Rejection::InvalidAnswer { problem }
             })?;
@@ -282,7 +289,7 @@ impl DecisionBuilder<'_> {
         }
         let position = step.position;
         let skipped = false;
-        let made = ApprovedPreflightStep {
+        let edited = ApprovedPreflightStep {
             position,
             description,
             tool_name,
@@ -293,22 +300,22 @@ impl DecisionBuilder<'_> {
             edited: false,
             skipped,
         };
-        Ok(ApprovedPreflightStep { edited: made != shown, ..made })
+        Ok(ApprovedPreflightStep { edited: edited != original, ..edited })
     }
 
-    /// The tool of a step as a person changed it; the error says why it can't be approved so.
+    /// Validates an edited step and returns its tool, or the reason why the step can't be approved.
     fn validate_step_edit(
         &self,
-        shown: Risk,
-        tool: Option<&str>,
+        shown_risk: Risk,
+        tool_name: Option<&str>,
         arguments: Option<&Value>,
     ) -> Result<Arc<Tool>, String> {
-        let Some(name) = tool else { return Err("there are arguments, and no tool".to_owned()) };
+        let Some(name) = tool_name else { return Err("arguments require a tool".to_owned()) };
         let missing = || format!("there is no tool named `{}`", truncate(name, 128));
         let tool = self.tool(name).ok_or_else(missing)?;
-        // Who may agree to what is critical was asked by the step as it was shown (G12).
-        if tool.risk == Risk::Critical && shown != Risk::Critical {
-            return Err(format!("{name} is critical, and can't be put into a plan by a change"));
+        // The rules for answering critical approvals were checked against the step as shown (G12).
+        if tool.risk == Risk::Critical && shown_risk != Risk::Critical {
+            return Err(format!("{name} is critical; an edit can't add a critical call to a plan"));
         }
         let verdict = match arguments {
             Some(arguments) => {
@@ -323,8 +330,8 @@ impl DecisionBuilder<'_> {
         }
     }
 
-    /// The step of the run's approved plan that covers the call, if one does. It answers a question
-    /// and never lifts a denial: the judge comes first.
+    /// Returns the authorization by a step of the run's approved plan that covers the call. It
+    /// replaces an approval and never overrides a denial: the policy is evaluated first.
     pub(super) fn preflight_authorization(
         &self,
         tool: &Tool,
@@ -340,7 +347,7 @@ impl DecisionBuilder<'_> {
     }
 }
 
-/// What people should know of a plan, gathered step by step.
+/// The warnings and required autonomy levels collected while a checklist is built.
 struct ChecklistNotes {
     warnings: Vec<String>,
     levels: BTreeSet<Autonomy>,

@@ -1,24 +1,24 @@
-//! Coming back from the log (D2, D3): what ran before does not run any more. What may safely
-//! repeat does; of the rest nobody knows, and a person is asked.
+//! Resumes a session whose state was rebuilt from the log (D2, D3). Attempts that were in progress
+//! no longer run: repeatable ones are repeated, and for the others the outcome is unknown.
 
 use super::{DecisionBuilder, Reply};
 use crate::{call::CallPhase, policy::Settings, session::StepPhase, usage::ModelUsage};
 use std::time::Duration;
 
-/// What people read as the reason.
+/// The reason recorded for attempts that a restart ended.
 const RESTART_REASON: &str = "the server restarted";
 
 impl DecisionBuilder<'_> {
-    pub(super) fn decide_rehydrated(&mut self, within: Option<&Settings>) -> Reply {
-        if let Some(within) = within {
-            self.decide_narrow_settings(within);
+    pub(super) fn decide_rehydrated(&mut self, user_settings: Option<&Settings>) -> Reply {
+        if let Some(user_settings) = user_settings {
+            self.decide_narrow_settings(user_settings);
         }
         let run = self.active.run.clone();
         if let Some(run) = run {
             if let StepPhase::Streaming { attempt, failures, .. } = run.phase {
-                // How much of it clients saw is not known: they get a new one.
+                // The text that clients received is not known, so they get a new message.
                 self.discard_message(RESTART_REASON);
-                // What it had cost by then nobody told.
+                // The usage of the interrupted attempt was not reported.
                 let usage = ModelUsage::default();
                 self.retry_step(
                     attempt,
@@ -33,11 +33,12 @@ impl DecisionBuilder<'_> {
                     continue;
                 };
                 self.cancel_elicitations_of(attempt_id);
-                // A child goes on by itself, and the next attempt finds it.
+                // The child continues by itself, and the next attempt finds it.
                 let has_child = self.active.child_for_call(call.call_id).is_some();
                 if call.repeatable || has_child {
-                    let (id, reason) = (call.call_id, RESTART_REASON.to_owned());
-                    self.retry_call(id, attempt, failures, Duration::ZERO, reason, !has_child);
+                    let (call_id, reason) = (call.call_id, RESTART_REASON.to_owned());
+                    let delay = Duration::ZERO;
+                    self.retry_call(call_id, attempt, failures, delay, reason, !has_child);
                 } else {
                     self.request_outcome(call.call_id, "the server restarted while the call ran");
                 }

@@ -1,4 +1,4 @@
-//! Model attempts: starting them, and what their end leads to (S2, M3).
+//! Model attempts: starts them and handles their end (S2, M3).
 
 use super::{DecisionBuilder, Reply};
 use crate::{
@@ -10,14 +10,15 @@ use crate::{
 use std::time::Duration;
 
 impl DecisionBuilder<'_> {
-    /// Starts the first attempt of step number `step`, if budgets have room for it.
+    /// Starts the first attempt of a step, if budgets have room for it. Compacts the conversation
+    /// first if it is too long.
     pub(super) fn start_step(&mut self, step: u32) {
         if self.ensure_step_budget() && !self.start_compacting() {
             self.start_step_attempt(step, 1);
         }
     }
 
-    /// Starts attempt number `attempt` of the step that is going.
+    /// Starts another attempt of the current step, summary or preflight plan.
     pub(super) fn start_attempt(&mut self, attempt: u32) {
         let Some(run) = &self.active.run else { return };
         if let Some(through) = run.compacting_through() {
@@ -34,29 +35,36 @@ impl DecisionBuilder<'_> {
         let run_id = run.run_id;
         let attempt_id = AttemptId(self.env.uuid());
         let model = self.model();
-        let (named, planning, compacting) = (model.clone(), false, None);
-        let started =
-            SessionEvent::StepStarted { attempt_id, attempt, model: named, planning, compacting };
+        let (planning, compacting) = (false, None);
+        let step_model = model.clone();
+        let started = SessionEvent::StepStarted {
+            attempt_id,
+            attempt,
+            model: step_model,
+            planning,
+            compacting,
+        };
         self.emit_for(Some(run_id), Some(step), started);
         self.deliver_steering();
         let message_id = Some(self.ensure_open_message());
         self.effects.push(Effect::StartModel { run_id, step, attempt_id, message_id, model });
     }
 
-    /// The model that is asked, by its name in configuration: the run's, while its profile has it.
+    /// Returns the name of the model to call: the run's model if the profile still lists it, or the
+    /// profile's first model.
     pub(super) fn model(&self) -> String {
         let models = &self.env.rules.agent.models;
-        let of_run = self.active.run.as_ref().and_then(|run| run.model.as_deref());
-        let known = models.iter().find(|model| of_run == Some(model.as_str()));
+        let run_model = self.active.run.as_ref().and_then(|run| run.model.as_deref());
+        let known = models.iter().find(|model| run_model == Some(model.as_str()));
         known.or(models.first()).cloned().unwrap_or_default()
     }
 
-    /// The model that the profile names after the run's (M4); never one that it names before.
+    /// Returns the model after the current one in the profile (M4), skipping models listed earlier.
     fn next_model(&self) -> Option<String> {
-        let (models, asked) = (&self.env.rules.agent.models, self.model());
-        let given_up = models.iter().position(|model| *model == asked)? + 1;
-        let mut rest = models[given_up..].iter();
-        rest.find(|model| !models[..given_up].contains(model)).cloned()
+        let (models, current) = (&self.env.rules.agent.models, self.model());
+        let used_count = models.iter().position(|model| *model == current)? + 1;
+        let mut remaining = models[used_count..].iter();
+        remaining.find(|model| !models[..used_count].contains(model)).cloned()
     }
 
     fn ensure_open_message(&mut self) -> MessageId {
@@ -71,15 +79,15 @@ impl DecisionBuilder<'_> {
 
     pub(super) fn decide_model_finished(
         &mut self,
-        finished: AttemptId,
+        finished_attempt_id: AttemptId,
         result: Result<Completion, ModelAttemptFailure>,
     ) -> Reply {
         let phase = self.active.run.as_ref().map(|run| run.phase.clone());
         let Some(StepPhase::Streaming { attempt_id, attempt, failures, .. }) = phase else {
             return Reply::Done;
         };
-        if attempt_id != finished {
-            return Reply::Done; // Superseded: its answer changes nothing.
+        if attempt_id != finished_attempt_id {
+            return Reply::Done; // A late result of an earlier attempt changes nothing.
         }
         let is_planning = self.active.run.as_ref().is_some_and(Run::is_planning);
         let compacting = self.active.run.as_ref().and_then(Run::compacting_through);
@@ -87,15 +95,15 @@ impl DecisionBuilder<'_> {
             Ok(completion) => match compacting {
                 Some(through) => self.complete_compaction(through, completion),
                 None if is_planning => self.finish_planning(completion),
-                None => self.message_completed(completion),
+                None => self.complete_message(completion),
             },
-            Err(failure) => self.step_failed(attempt, failures + 1, failure),
+            Err(failure) => self.handle_step_failure(attempt, failures + 1, failure),
         }
         self.advance();
         Reply::Done
     }
 
-    fn message_completed(&mut self, completion: Completion) {
+    fn complete_message(&mut self, completion: Completion) {
         let Completion { message, usage, stop_reason } = completion;
         let message_id = self.ensure_open_message();
         self.emit(SessionEvent::MessageCompleted {
@@ -110,25 +118,30 @@ impl DecisionBuilder<'_> {
         self.propose_calls(message.calls);
     }
 
-    fn step_failed(&mut self, attempt: u32, failures: u32, failed: ModelAttemptFailure) {
-        let ModelAttemptFailure { failure, streamed, usage } = failed;
+    fn handle_step_failure(
+        &mut self,
+        attempt: u32,
+        failures: u32,
+        attempt_failure: ModelAttemptFailure,
+    ) {
+        let ModelAttemptFailure { failure, streamed, usage } = attempt_failure;
         let usage = self.price_usage(usage);
         let rules = self.env.rules;
-        let (may_pass, is_open) = match failure.kind {
+        let (is_retryable, is_circuit_open) = match failure.kind {
             ModelFailureKind::Temporary => (true, false),
             ModelFailureKind::CircuitOpen => (true, true),
             ModelFailureKind::Permanent => (false, false),
         };
-        let next = self.next_model().filter(|_| may_pass);
-        // A circuit that is open is not waited for while there is another model.
-        let again = may_pass
+        let next_model = self.next_model().filter(|_| is_retryable);
+        // If another model is left, an open circuit is not waited for.
+        let should_retry = is_retryable
             && rules.model_retry.allows_retry_after(failures)
-            && !(is_open && next.is_some());
-        if streamed || (!again && next.is_none()) {
+            && !(is_circuit_open && next_model.is_some());
+        if streamed || (!should_retry && next_model.is_none()) {
             self.discard_message(&failure.message);
         }
-        if !again {
-            return match next {
+        if !should_retry {
+            return match next_model {
                 Some(to) => {
                     let (from, reason) = (self.model(), failure.message);
                     let event =
@@ -139,12 +152,12 @@ impl DecisionBuilder<'_> {
                     .active
                     .run
                     .as_ref()
-                    .is_some_and(|it| it.compacting_through().is_some()) =>
+                    .is_some_and(|run| run.compacting_through().is_some()) =>
                 {
                     self.fail_compaction(failure.message, usage);
                 }
                 None => {
-                    let code = if may_pass {
+                    let code = if is_retryable {
                         RunFailureCode::ModelUnavailable
                     } else {
                         RunFailureCode::ModelError
@@ -156,8 +169,8 @@ impl DecisionBuilder<'_> {
             };
         }
         let backoff = rules.model_retry.delay(failures, self.env.random_fraction());
-        let asked = Duration::from_millis(failure.retry_after_ms.unwrap_or(0));
-        let delay = backoff.max(asked.min(rules.model_retry.max_delay));
+        let requested = Duration::from_millis(failure.retry_after_ms.unwrap_or(0));
+        let delay = backoff.max(requested.min(rules.model_retry.max_delay));
         self.retry_step(attempt, failures, delay, failure.message, usage);
     }
 
@@ -174,7 +187,7 @@ impl DecisionBuilder<'_> {
         self.emit(SessionEvent::StepRetrying { attempt, failures, delay_ms, until, reason, usage });
     }
 
-    /// What these tokens of the model that was asked cost.
+    /// Returns the usage for these tokens, priced by the run's model.
     pub(super) fn price_usage(&self, tokens: TokenUsage) -> ModelUsage {
         let run = self.active.run.as_ref();
         let price = run.and_then(|run| self.env.rules.prices.get(run.model.as_deref()?));

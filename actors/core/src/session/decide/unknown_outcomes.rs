@@ -1,6 +1,6 @@
-//! Calls that were sent, may not safely repeat, and of whose end nothing is known (D3): a person
-//! says what became of them. Nothing is done twice in silence, and nothing is said to have failed
-//! that may have taken effect.
+//! Calls with an unknown outcome (D3): they were dispatched, may not safely be repeated, and their
+//! end is not known. A human decides how to resolve them. No call is silently executed twice, and
+//! no call that may have taken effect is reported as failed.
 
 use super::{DecisionBuilder, Rejection, authorization::ToolLookup, plans::PlanStepDraft};
 use crate::{
@@ -16,71 +16,72 @@ use crate::{
 use serde_json::Value;
 
 impl DecisionBuilder<'_> {
-    /// Asks a person what became of the call. With nobody there to ask, the model is told that it
-    /// is not known (G13).
-    pub(super) fn request_outcome(&mut self, call_id: CallId, why: &str) {
+    /// Requests an approval to resolve the call's outcome. In a headless profile the call fails
+    /// with an error that states the unknown outcome (G13).
+    pub(super) fn request_outcome(&mut self, call_id: CallId, cause: &str) {
         let Some(call) = self.call(call_id) else { return };
         if self.env.rules.agent.headless {
             let error = format!(
-                "{why}. The call had been sent: it may or may not have taken effect, and it was \
+                "{cause}. The call had been sent: it may or may not have taken effect, and it was \
                  not repeated. Check before trying again"
             );
             return self.fail_call(call_id, CallFailureReason::OutcomeUnknown, error, false);
         }
-        // It may be thought riskier by now than when it was called.
+        // The tool's risk may have been raised since the call was proposed.
         let risk = self.tool(&call.tool).map_or(call.risk, |tool| tool.risk.max(call.risk));
-        let purpose = format!("Say what became of {}", truncate(&call.tool, 128));
-        let asked = UnknownOutcome {
+        let purpose = format!("Resolve the unknown outcome of {}", truncate(&call.tool, 128));
+        let request = UnknownOutcome {
             call_id,
             tool: call.tool.clone(),
             arguments: call.effective_arguments().to_value(),
             digest: call.digest,
             risk,
             attempts: call.attempts,
-            why: why.to_owned(),
+            why: cause.to_owned(),
         };
-        self.request_approval(ApprovalSubject::UnknownOutcome(asked), purpose, risk);
+        self.request_approval(ApprovalSubject::UnknownOutcome(request), purpose, risk);
     }
 
     pub(super) fn resolve_unknown_outcome(
         &mut self,
         approval_id: ApprovalId,
-        asked: &UnknownOutcome,
-        word: RecordedAnswer,
+        request: &UnknownOutcome,
+        answer: RecordedAnswer,
     ) -> Result<(), Rejection> {
-        let call_id = asked.call_id;
-        let (resolution, by) = (word.resolution.clone(), word.by.clone());
-        let because = word.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+        let call_id = request.call_id;
+        let (resolution, by) = (answer.resolution.clone(), answer.by.clone());
+        let reason_suffix =
+            answer.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
         match resolution {
             Resolution::Retry => {
                 let Some(call) = self.call(call_id).cloned() else { return Ok(()) };
-                let found = match self.lookup_tool(&call) {
+                let lookup = match self.lookup_tool(&call) {
                     ToolLookup::Available(tool) => Ok(tool),
-                    ToolLookup::Removed => Err("the tool is not there any more"),
+                    ToolLookup::Removed => Err("the tool is no longer available"),
                     ToolLookup::Unavailable => {
-                        Err("the tool is not there now; its server may be away")
+                        Err("the tool is currently unavailable; its server may be disconnected")
                     }
                 };
-                let tool = found
+                let tool = lookup
                     .map_err(|problem| Rejection::InvalidAnswer { problem: problem.to_owned() })?;
-                if let Err(problem) = tool.validate(&asked.arguments) {
+                if let Err(problem) = tool.validate(&request.arguments) {
                     return Err(Rejection::InvalidAnswer { problem });
                 }
-                // A person's word repeats the call; it does not lift what denies it by now, and
-                // covers no higher risk than they were told.
+                // The answer repeats the call. It does not override a denial, and does not cover a
+                // higher risk than the approval showed.
                 match self.verdict_with_reservation(
                     &tool,
-                    &asked.arguments,
+                    &request.arguments,
                     call.reservation.as_ref(),
                 ) {
                     Verdict::Deny(denial) => {
                         return Err(Rejection::InvalidAnswer { problem: denial.reason });
                     }
                     Verdict::Ask { reason: why, cost, exceeds_budget }
-                        if tool.risk > asked.risk =>
+                        if tool.risk > request.risk =>
                     {
-                        self.emit_answer(approval_id, word);
-                        let ask = PlanStepDraft {
+                        self.emit_answer(approval_id, answer);
+                        let draft = PlanStepDraft {
                             call_id,
                             tool,
                             reason: why,
@@ -88,26 +89,28 @@ impl DecisionBuilder<'_> {
                             exceeds_budget,
                             edited: None,
                         };
-                        self.request_plan_approval(vec![ask]);
+                        self.request_plan_approval(vec![draft]);
                     }
                     Verdict::Ask { .. } | Verdict::Allow { .. } | Verdict::OverBudget { .. } => {
-                        self.emit_answer(approval_id, word);
-                        let by = CallAuthorization::Approval { approval_id, by };
-                        self.allow_call(call_id, &asked.arguments, by, None);
+                        self.emit_answer(approval_id, answer);
+                        let authorization = CallAuthorization::Approval { approval_id, by };
+                        self.allow_call(call_id, &request.arguments, authorization, None);
                     }
                 }
             }
             Resolution::Done(value) => {
-                let tool = self.tool(&asked.tool);
-                let most = tool.map_or(limits::TOOL_RESULT_BYTES_DEFAULT, |it| it.result_bytes_max);
-                let output = to_tool_output(value, asked, most)?;
-                self.emit_answer(approval_id, word);
-                let tool = asked.tool.clone();
+                let tool = self.tool(&request.tool);
+                let bytes_max =
+                    tool.map_or(limits::TOOL_RESULT_BYTES_DEFAULT, |tool| tool.result_bytes_max);
+                let output = to_tool_output(value, request, bytes_max)?;
+                self.emit_answer(approval_id, answer);
+                let tool = request.tool.clone();
                 self.emit(SessionEvent::ToolCallCompleted { call_id, tool, output });
             }
             Resolution::Failed => {
-                self.emit_answer(approval_id, word);
-                let error = format!("a person says that the call did not take effect{because}");
+                self.emit_answer(approval_id, answer);
+                let error =
+                    format!("a human answered that the call did not take effect{reason_suffix}");
                 self.fail_call(call_id, CallFailureReason::Error, error, false);
             }
             Resolution::Raise(_)
@@ -120,10 +123,11 @@ impl DecisionBuilder<'_> {
     }
 }
 
-/// The result that a person gives: a text as it is, else JSON. It is bounded as the tool's own is.
+/// Converts the result given by a human: a string becomes the text, any other value is kept as
+/// JSON. The tool's size limit applies.
 fn to_tool_output(
     value: Value,
-    asked: &UnknownOutcome,
+    request: &UnknownOutcome,
     bytes_max: usize,
 ) -> Result<ToolOutput, Rejection> {
     validate_levels(&value).map_err(|problem| {
@@ -132,7 +136,7 @@ fn to_tool_output(
     })?;
     let (text, structured) = match value {
         Value::Null => {
-            let text = format!("a person says that {} took effect", asked.tool);
+            let text = format!("a human answered that {} took effect", request.tool);
             (text, None)
         }
         Value::String(text) => (text, None),
@@ -141,7 +145,7 @@ fn to_tool_output(
         }
     };
     if text.len() > bytes_max {
-        let problem = format!("a result may have at most {bytes_max} bytes");
+        let problem = format!("the result has {} bytes; the limit is {bytes_max}", text.len());
         return Err(Rejection::InvalidAnswer { problem });
     }
     Ok(ToolOutput { text, structured, truncated: false, cached: false })

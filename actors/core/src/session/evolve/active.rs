@@ -1,4 +1,4 @@
-//! What an event makes of what goes on: the queue, the run, its step, its questions.
+//! Applies events to [`ActiveState`]: the queue, the run, its current step and its approvals.
 
 use super::step_messages;
 use crate::{
@@ -21,7 +21,7 @@ use std::{
 };
 
 impl ActiveState {
-    /// What is going on after `record`. A decision applies its own events to a copy with this.
+    /// Applies `record`. A decision applies its own events to a copy of the state with this method.
     pub(in crate::session) fn apply(&mut self, record: &EventRecord) {
         use SessionEvent as E;
         match &record.event {
@@ -65,9 +65,9 @@ impl ActiveState {
                 }
             }
             E::MessageAccepted { message_id, .. } => {
-                let waits = |queued: &QueuedMessage| queued.message_id != *message_id;
-                self.queue.retain(waits);
-                self.run.iter_mut().for_each(|run| run.steering.retain(waits));
+                let is_other = |queued: &QueuedMessage| queued.message_id != *message_id;
+                self.queue.retain(is_other);
+                self.run.iter_mut().for_each(|run| run.steering.retain(is_other));
             }
             E::RunStarted { title, .. } => {
                 if title.is_some() {
@@ -83,7 +83,7 @@ impl ActiveState {
                     self.workflow_settings = None;
                     self.budget_raises.retain(|raise| raise.budget.scope != BudgetScope::Run);
                 }
-                // What was to steer it and came too late is next.
+                // Steering messages that were not delivered run next.
                 for message in ended.into_iter().flat_map(|run| run.steering).rev() {
                     self.queue.push_front(message);
                 }
@@ -103,16 +103,17 @@ impl ActiveState {
                 let open = OpenApproval { approval, run_id, decisions, escalation: None };
                 self.approvals.push(open);
             }
-            E::ApprovalDecided { approval_id, steps, closed, answer: word } => {
+            E::ApprovalDecided { approval_id, steps, closed, answer } => {
                 if let Some(open) = self.open_approval(*approval_id) {
-                    let asked = open.approval.clone();
-                    let word = word.as_ref().map(|word| &word.resolution);
-                    self.apply_approval_answer(&asked.subject, word);
+                    let approval = open.approval.clone();
+                    let resolution = answer.as_ref().map(|answer| &answer.resolution);
+                    self.apply_approval_answer(&approval.subject, resolution);
                 }
-                let of = |open: &OpenApproval| open.approval.approval_id == *approval_id;
+                let is_answered = |open: &OpenApproval| open.approval.approval_id == *approval_id;
                 if *closed {
-                    self.approvals.retain(|open| !of(open));
-                } else if let Some(open) = self.approvals.iter_mut().find(|open| of(open)) {
+                    self.approvals.retain(|open| !is_answered(open));
+                } else if let Some(open) = self.approvals.iter_mut().find(|open| is_answered(open))
+                {
                     let steps = steps.iter().map(|step| (step.call_id, step.clone()));
                     open.decisions.extend(steps);
                 }
@@ -122,8 +123,9 @@ impl ActiveState {
             }
             E::ApprovalEscalated { approval_id, to, deadline } => {
                 let (to, at, deadline) = (*to, record.at, *deadline);
-                let of = |open: &&mut OpenApproval| open.approval.approval_id == *approval_id;
-                if let Some(open) = self.approvals.iter_mut().find(of) {
+                let is_escalated =
+                    |open: &&mut OpenApproval| open.approval.approval_id == *approval_id;
+                if let Some(open) = self.approvals.iter_mut().find(is_escalated) {
                     open.escalation = Some(Escalation { to, at, deadline });
                 }
             }
@@ -162,8 +164,8 @@ impl ActiveState {
             | E::BudgetReserved { .. } => self.apply_call_event(record),
             E::ChildEvent { session_id, event, .. } => self.apply_child_event(*session_id, event),
             E::ChildGone { session_id, .. } => {
-                let gone = self.children.iter_mut().find(|child| child.session_id == *session_id);
-                gone.into_iter().for_each(|child| child.closed = true);
+                let child = self.children.iter_mut().find(|child| child.session_id == *session_id);
+                child.into_iter().for_each(|child| child.closed = true);
                 self.remove_finished_children();
             }
             E::ToolCallProgress { .. }
@@ -173,27 +175,28 @@ impl ActiveState {
         }
     }
 
-    /// What the step that is going adds to the conversation when it is over, if it is of that run.
+    /// Returns the messages that the current step adds to the conversation when it ends, if the
+    /// step belongs to that run.
     pub(in crate::session) fn step_messages_for_run(&self, run_id: Option<RunId>) -> Vec<Message> {
         let run = self.run.as_ref().filter(|run| Some(run.run_id) == run_id);
         run.map(|run| step_messages(run, "no result was recorded")).unwrap_or_default()
     }
 
-    /// What is allowed now: what the session allows, and less where the run's workflow says so.
+    /// Returns the settings in force: the session's settings, narrowed by the run's workflow.
     pub fn effective_settings(&self) -> &Arc<Settings> {
         self.workflow_settings.as_ref().unwrap_or(&self.settings)
     }
 
-    /// Takes from the settings what the run's workflow does not want (C3).
+    /// Narrows the autonomy level to the limit of the run's workflow, if it is lower (C3).
     fn apply_workflow_limits(&mut self) {
         let run = self.run.as_ref();
-        let most = run.and_then(|run| run.workflow.as_ref()?.autonomy);
-        self.workflow_settings = most
-            .filter(|most| *most < self.settings.autonomy_level)
-            .map(|most| Arc::new(Settings { autonomy_level: most, ..(*self.settings).clone() }));
+        let level_max = run.and_then(|run| run.workflow.as_ref()?.autonomy);
+        self.workflow_settings = level_max
+            .filter(|level| *level < self.settings.autonomy_level)
+            .map(|level| Arc::new(Settings { autonomy_level: level, ..(*self.settings).clone() }));
     }
 
-    /// The question of that id, if it waits.
+    /// Returns the open approval with that id.
     pub fn open_approval(&self, approval_id: ApprovalId) -> Option<&OpenApproval> {
         self.approvals.iter().find(|open| open.approval.approval_id == approval_id)
     }
@@ -236,7 +239,7 @@ impl ActiveState {
         use SessionEvent as E;
         let Some(run) = &mut self.run else { return };
         if let E::StepStarted { attempt_id, attempt, model, compacting, .. } = &record.event {
-            // A message that nobody saw anything of stays open over a retry.
+            // A message of which nothing was streamed stays open over a retry.
             let (message_id, failures) = match &run.phase {
                 StepPhase::BackingOff { message_id, failures, .. } => {
                     (message_id.clone(), *failures)
@@ -269,7 +272,7 @@ impl ActiveState {
         } else if let E::StepModelFallback { attempt, to, usage, .. } = &record.event {
             run.usage = run.usage.plus(*usage);
             run.model = Some(to.as_str().into());
-            // The next one starts at once, and with a clean record.
+            // The next model starts at once, without counted failures.
             let message_id = run.open_message().cloned();
             let (until, attempts, failures) = (record.at, *attempt, 0);
             run.phase = StepPhase::BackingOff { until, attempts, failures, message_id };
@@ -299,7 +302,7 @@ impl ActiveState {
 }
 
 impl Run {
-    /// The message that is open, whether streaming or waiting for another attempt.
+    /// Returns the open message, which is streaming or waits for another attempt.
     pub fn open_message(&self) -> Option<&crate::ids::MessageId> {
         match &self.phase {
             StepPhase::Streaming { message_id, .. } | StepPhase::BackingOff { message_id, .. } => {
@@ -309,10 +312,10 @@ impl Run {
         }
     }
 
-    fn set_open_message(&mut self, open: Option<crate::ids::MessageId>) {
+    fn set_open_message(&mut self, open_message: Option<crate::ids::MessageId>) {
         match &mut self.phase {
             StepPhase::Streaming { message_id, .. } | StepPhase::BackingOff { message_id, .. } => {
-                *message_id = open;
+                *message_id = open_message;
             }
             StepPhase::BetweenSteps | StepPhase::RunningCalls => {}
         }

@@ -1,4 +1,4 @@
-//! What an event makes of a call, of what is set aside for it, and of the child that works for it.
+//! Applies events to calls, their reservations and the children that work for them.
 
 use crate::{
     approval::{ApprovalSubject, ArgumentEdit, Resolution},
@@ -56,7 +56,7 @@ impl ActiveState {
                 }
                 if let Some(call) = self.call_mut(*call_id) {
                     call.authorized_by = match by {
-                        // What a person said before stands.
+                        // An earlier human decision keeps its effect.
                         CallAuthorization::Policy { .. } => call.authorized_by,
                         CallAuthorization::Approval { .. }
                         | CallAuthorization::Preflight { .. } => AuthorizationSource::Human,
@@ -68,10 +68,10 @@ impl ActiveState {
                 self.set_phase(*call_id, CallPhase::Allowed);
             }
             E::ToolCallAttemptStarted { call_id, attempt_id, attempt, child } => {
-                if let (Some(assigned), Some(run)) = (child, &self.run)
+                if let (Some(child), Some(run)) = (child, &self.run)
                     && self.child_for_call(*call_id).is_none()
                 {
-                    self.children.push(Child::new(assigned, *call_id, run.run_id));
+                    self.children.push(Child::new(child, *call_id, run.run_id));
                 }
                 let (attempt_id, attempt) = (*attempt_id, *attempt);
                 let failures = self.failures(*call_id);
@@ -88,8 +88,8 @@ impl ActiveState {
                 self.set_phase(*call_id, CallPhase::BackingOff { until, attempts, failures });
             }
             E::ToolCallCompleted { call_id, output, .. } => {
-                let end = CallOutcome { text: output.text.as_str().into(), is_error: false };
-                self.set_phase(*call_id, CallPhase::Finished(end));
+                let outcome = CallOutcome { text: output.text.as_str().into(), is_error: false };
+                self.set_phase(*call_id, CallPhase::Finished(outcome));
             }
             E::BudgetReserved { call_id, tool, cost } => {
                 self.reserve(*call_id, tool, cost, record.at.day());
@@ -99,13 +99,14 @@ impl ActiveState {
                 if !maybe_ran {
                     self.release(*call_id);
                 }
-                let end = CallOutcome { text: error_for_model(*reason, error), is_error: true };
-                self.set_phase(*call_id, CallPhase::Finished(end));
+                let outcome = CallOutcome { text: error_for_model(*reason, error), is_error: true };
+                self.set_phase(*call_id, CallPhase::Finished(outcome));
             }
             E::AuthorizationDenied { call_id, reason, .. } => {
                 self.release(*call_id);
-                let end = CallOutcome { text: format!("Denied: {reason}").into(), is_error: true };
-                self.set_phase(*call_id, CallPhase::Finished(end));
+                let text = format!("Denied: {reason}").into();
+                let outcome = CallOutcome { text, is_error: true };
+                self.set_phase(*call_id, CallPhase::Finished(outcome));
             }
             E::GrantAdded { .. }
             | E::GrantRevoked { .. }
@@ -142,12 +143,12 @@ impl ActiveState {
             | E::PreflightSkipped { .. }
             | E::BudgetReached { .. }
             | E::BudgetRaised { .. } => {
-                debug_assert!(false, "changes no phase of a call: {record:?}");
+                debug_assert!(false, "not a call event: {record:?}");
             }
         }
     }
 
-    /// Sets aside what the call costs; once, whatever comes.
+    /// Reserves the call's cost. Idempotent.
     fn reserve(&mut self, call_id: CallId, tool: &str, cost: &Cost, day: Day) {
         let Some(call) = self.call_mut(call_id).filter(|call| call.reservation.is_none()) else {
             return;
@@ -159,7 +160,7 @@ impl ActiveState {
         }
     }
 
-    /// Takes back what was set aside for a call that definitely did not take effect.
+    /// Releases the reservation of a call that definitely did not take effect.
     fn release(&mut self, call_id: CallId) {
         let Some(call) = self.call_mut(call_id).filter(|call| !call.is_finished()) else { return };
         let Some(Reservation { cost, day }) = call.reservation.take() else { return };
@@ -170,16 +171,17 @@ impl ActiveState {
         }
     }
 
-    /// What people are asked about a call is what is known of it from now on.
-    pub(super) fn apply_approval_requested(&mut self, question: &ApprovalSubject) {
-        match question {
+    /// Updates calls from the approval that was requested for them: a plan step sets the call's
+    /// risk, and an unknown outcome means that the call may have run.
+    pub(super) fn apply_approval_requested(&mut self, subject: &ApprovalSubject) {
+        match subject {
             ApprovalSubject::Plan { steps } => {
                 for step in steps {
                     self.call_mut(step.call_id).into_iter().for_each(|call| call.risk = step.risk);
                 }
             }
-            ApprovalSubject::UnknownOutcome(asked) => {
-                let call = self.call_mut(asked.call_id);
+            ApprovalSubject::UnknownOutcome(request) => {
+                let call = self.call_mut(request.call_id);
                 call.into_iter().for_each(|call| call.maybe_ran = true);
             }
             ApprovalSubject::Budget(_)
@@ -188,15 +190,16 @@ impl ActiveState {
         }
     }
 
-    /// A person knows that the call did not take effect.
+    /// Clears `maybe_ran` if a human answered that the call did not take effect.
     pub(super) fn apply_approval_answer(
         &mut self,
-        question: &ApprovalSubject,
-        word: Option<&Resolution>,
+        subject: &ApprovalSubject,
+        resolution: Option<&Resolution>,
     ) {
-        if let (ApprovalSubject::UnknownOutcome(asked), Some(Resolution::Failed)) = (question, word)
+        if let (ApprovalSubject::UnknownOutcome(request), Some(Resolution::Failed)) =
+            (subject, resolution)
         {
-            let call = self.call_mut(asked.call_id);
+            let call = self.call_mut(request.call_id);
             call.into_iter().for_each(|call| call.maybe_ran = false);
         }
     }
@@ -210,7 +213,7 @@ impl ActiveState {
         let mut calls = self.run.iter().flat_map(|run| &run.calls);
         match calls.find(|call| call.call_id == call_id).map(|call| &call.phase) {
             Some(CallPhase::BackingOff { failures, .. }) => *failures,
-            _not_after_a_failure => 0,
+            _not_backing_off => 0,
         }
     }
 
@@ -221,7 +224,7 @@ impl ActiveState {
         }
     }
 
-    /// A call that has its result keeps it, whatever comes.
+    /// Sets the call's phase. A finished call keeps its result.
     pub(super) fn set_phase(&mut self, call_id: CallId, phase: CallPhase) {
         let calls = self.run.iter_mut().flat_map(|run| &mut run.calls);
         for call in calls.filter(|call| call.call_id == call_id && !call.is_finished()) {
@@ -232,24 +235,24 @@ impl ActiveState {
         }
     }
 
-    /// The child that works for that call.
+    /// Returns the child that works for that call.
     pub fn child_for_call(&self, call_id: CallId) -> Option<&Child> {
         self.children.iter().find(|child| child.call_id == call_id)
     }
 
-    /// Something happened in a child.
+    /// Applies a mirrored event of a child, including its usage.
     pub(super) fn apply_child_event(&mut self, session_id: SessionId, event: &EventRecord) {
         let child = self.children.iter_mut().find(|child| child.session_id == session_id);
         let Some(child) = child else { return };
-        let (run_id, draw) = (child.run_id, child.apply_event(event));
-        self.child_usage.add(&draw);
+        let (run_id, change) = (child.run_id, child.apply_event(event));
+        self.child_usage.add(&change);
         if let Some(run) = self.run.as_mut().filter(|run| run.run_id == run_id) {
-            run.child_usage.add(&draw);
+            run.child_usage.add(&change);
         }
         self.remove_finished_children();
     }
 
-    /// A child is remembered until both it and its call have ended: then nothing more comes of it.
+    /// Removes closed children whose call has ended. A child is kept until both have happened.
     pub(super) fn remove_finished_children(&mut self) {
         let calls = self.run.iter().flat_map(|run| &run.calls);
         let open: BTreeSet<_> =
@@ -259,7 +262,7 @@ impl ActiveState {
 }
 
 fn error_for_model(reason: CallFailureReason, error: &str) -> Arc<str> {
-    let said = match reason {
+    let prefix = match reason {
         CallFailureReason::Error => "The tool failed",
         CallFailureReason::InvalidArguments => "Invalid arguments",
         CallFailureReason::UnknownTool => "Unknown tool",
@@ -271,5 +274,5 @@ fn error_for_model(reason: CallFailureReason, error: &str) -> Arc<str> {
         CallFailureReason::Cancelled => "Cancelled",
         CallFailureReason::OutcomeUnknown => "Outcome unknown",
     };
-    format!("{said}: {error}").into()
+    format!("{prefix}: {error}").into()
 }

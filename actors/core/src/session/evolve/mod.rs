@@ -1,5 +1,7 @@
-//! Folding events into state. Total, and the same in life and in replay: an event that makes no
-//! sense in a state changes nothing but the head.
+//! Folds events into the session state.
+//!
+//! [`evolve`] is total and serves live sessions and replay alike: an event that does not fit the
+//! state changes nothing but the head, `last_seq`.
 
 mod active;
 mod calls;
@@ -16,19 +18,20 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// The state after `record`.
+/// Returns the state after `record`.
 pub fn evolve(mut state: SessionState, record: &EventRecord) -> SessionState {
     state.apply_history(record);
     state.active.apply(record);
     state.last_seq = record.seq;
-    if let Some(identity) = &mut state.metadata {
-        identity.updated_at = record.at;
+    if let Some(metadata) = &mut state.metadata {
+        metadata.updated_at = record.at;
     }
     state
 }
 
 impl SessionState {
-    /// What grows with the history: conversation, idempotency keys, closed questions, usage.
+    /// Applies `record` to the parts that grow with the history: conversation, idempotency keys,
+    /// closed approvals and usage.
     fn apply_history(&mut self, record: &EventRecord) {
         use SessionEvent as E;
         match &record.event {
@@ -57,7 +60,7 @@ impl SessionState {
             | E::MessageAccepted { message_id, digest, .. } => {
                 if let Some(run_id) = record.run_id {
                     let submission = Submission { digest: *digest, run_id, seq: record.seq };
-                    // A queued message is accepted later; what took it is the first of the two.
+                    // A queued message is accepted later; the first of the two events counts.
                     self.submissions.insert_if_absent(message_id.clone(), submission);
                 }
                 if let E::MessageAccepted { text, .. } = &record.event {
@@ -77,14 +80,14 @@ impl SessionState {
                 self.append_step_messages(record);
                 self.usage = self.usage.plus(*usage);
             }
-            E::ApprovalDecided { approval_id, steps, answer: word, closed } => {
+            E::ApprovalDecided { approval_id, steps, answer, closed } => {
                 if *closed {
-                    let word = word.as_deref().cloned();
+                    let answer = answer.as_deref().cloned();
                     self.close_approval(
                         *approval_id,
                         ApprovalOutcome::Decided,
                         steps,
-                        word,
+                        answer,
                         record,
                     );
                 }
@@ -129,43 +132,38 @@ impl SessionState {
         }
     }
 
-    /// The step is over: its message and the results of its calls become conversation.
+    /// Appends the message of the step that ended, and the results of its calls, to the
+    /// conversation.
     fn append_step_messages(&mut self, record: &EventRecord) {
-        let said = self.active.step_messages_for_run(record.run_id);
-        said.into_iter().for_each(|message| self.conversation.push(message));
+        let messages = self.active.step_messages_for_run(record.run_id);
+        messages.into_iter().for_each(|message| self.conversation.push(message));
     }
 
-    /// What was said up to here, for a session that goes on from it: of the step that is going its
-    /// complete message, with calls that are still open told as cancelled (S1).
+    /// Returns the conversation so far, for a fork (S1). Of the step in progress it contains the
+    /// complete message; open calls have a cancelled result.
     pub fn conversation_so_far(&self) -> Vec<Message> {
-        let before = self.conversation.messages().into_iter().cloned();
-        let open = "Cancelled: the session was forked before the call had its result";
-        let now = self.active.run.as_ref().map(|run| step_messages(run, open));
-        before.chain(now.into_iter().flatten()).collect()
+        let past = self.conversation.messages().into_iter().cloned();
+        let open_text = "Cancelled: the session was forked before the call had its result";
+        let current = self.active.run.as_ref().map(|run| step_messages(run, open_text));
+        past.chain(current.into_iter().flatten()).collect()
     }
 
     fn close_approval(
         &mut self,
         approval_id: ApprovalId,
-        end: ApprovalOutcome,
-        last: &[PlanStepDecision],
-        word: Option<RecordedAnswer>,
+        outcome: ApprovalOutcome,
+        last_decisions: &[PlanStepDecision],
+        answer: Option<RecordedAnswer>,
         record: &EventRecord,
     ) {
         let Some(open) = self.active.open_approval(approval_id) else { return };
         let mut decisions = open.decisions.clone();
-        decisions.extend(last.iter().map(|decision| (decision.call_id, decision.clone())));
+        decisions
+            .extend(last_decisions.iter().map(|decision| (decision.call_id, decision.clone())));
         let (approval, run_id) = (open.approval.clone(), open.run_id);
         let (escalation, closed_at) = (open.escalation, record.at);
-        let closed = ClosedApproval {
-            approval,
-            run_id,
-            outcome: end,
-            closed_at,
-            decisions,
-            answer: word,
-            escalation,
-        };
+        let closed =
+            ClosedApproval { approval, run_id, outcome, closed_at, decisions, answer, escalation };
         self.closed_approvals.insert(record.seq, closed);
     }
 }
@@ -179,30 +177,31 @@ fn to_proposed_call(call: &Call) -> ProposedCall {
     }
 }
 
-/// The complete message of the step that is going, and the results of its calls; `open` is what is
-/// told of those that have none.
-fn step_messages(run: &Run, open: &str) -> Vec<Message> {
+/// Returns the complete message of the run's current step and the results of its calls. A call
+/// without a result gets an error result that starts with `open_text`.
+fn step_messages(run: &Run, open_text: &str) -> Vec<Message> {
     let Some(message) = &run.message else { return Vec::new() };
     let calls: Vec<_> = run.calls.iter().map(to_proposed_call).collect();
     if message.text.is_empty() && calls.is_empty() {
-        return Vec::new(); // Providers refuse empty messages.
+        return Vec::new(); // Providers reject empty messages.
     }
-    let results: Vec<_> = run.calls.iter().map(|call| result_or_placeholder(call, open)).collect();
+    let results: Vec<_> =
+        run.calls.iter().map(|call| result_or_placeholder(call, open_text)).collect();
     let message = AssistantMessage { calls, ..AssistantMessage::clone(message) };
-    let mut said = vec![Message::Assistant(Arc::new(message))];
+    let mut messages = vec![Message::Assistant(Arc::new(message))];
     if !results.is_empty() {
-        said.push(Message::ToolResults(results));
+        messages.push(Message::ToolResults(results));
     }
-    said
+    messages
 }
 
-fn result_or_placeholder(call: &Call, open: &str) -> CallResult {
-    let doubt = if call.may_have_taken_effect() { "; it may have taken effect" } else { "" };
+fn result_or_placeholder(call: &Call, open_text: &str) -> CallResult {
+    let caveat = if call.may_have_taken_effect() { "; it may have taken effect" } else { "" };
     call.result().unwrap_or_else(|| CallResult {
         call_id: call.call_id,
         provider_id: call.provider_id.clone(),
         tool: call.tool.clone(),
-        text: format!("{open}{doubt}").into(),
+        text: format!("{open_text}{caveat}").into(),
         is_error: true,
     })
 }

@@ -1,4 +1,4 @@
-//! Budgets: what is set aside and released, when people are asked for more, and what they say (G6).
+//! Budgets: reservations, requests for raises and answers to them (G6).
 
 use super::*;
 use crate::{
@@ -16,7 +16,8 @@ fn gold(scope: BudgetScope, amount: f64) -> Budget {
     limit(scope, BudgetMeasure::from_unit("gold"), amount)
 }
 
-/// A session with these budgets, whose `low`, `high`, `idem` and `crit` cost `args.n` gold.
+/// Returns a session with these budgets, in which `low`, `high`, `idem` and `crit` cost `args.n`
+/// gold.
 fn with_budgets(budgets: Vec<Budget>) -> SessionHarness {
     let mut tools = tools();
     for tool in &mut tools {
@@ -30,32 +31,32 @@ fn with_budgets(budgets: Vec<Budget>) -> SessionHarness {
         .with_rules(|rules| rules.tools = Arc::new(ToolRegistry::new(tools)))
 }
 
-fn costing(tool: &'static str, amount: f64) -> ScriptedCall {
+fn call_with_cost(tool: &'static str, amount: f64) -> ScriptedCall {
     ScriptedCall::Valid(tool, json!({"n": amount}))
 }
 
-/// The same, whose model proposed these calls first.
-fn calling(budgets: Vec<Budget>, calls: &[ScriptedCall]) -> SessionHarness {
-    let mut scene = with_budgets(budgets);
-    scene.apply(submit("u1")).unwrap();
-    scene.propose(calls);
-    scene
+/// Returns a session with these budgets whose model proposed these calls in its first step.
+fn with_budgeted_calls(budgets: Vec<Budget>, calls: &[ScriptedCall]) -> SessionHarness {
+    let mut harness = with_budgets(budgets);
+    harness.apply(submit("u1")).unwrap();
+    harness.propose(calls);
+    harness
 }
 
-fn reserved(scene: &SessionHarness) -> f64 {
-    scene.state.active.tool_costs.spent("gold", BudgetPeriod::Total, scene.now.day())
+fn reserved(harness: &SessionHarness) -> f64 {
+    harness.state.active.tool_costs.spent("gold", BudgetPeriod::Total, harness.now.day())
 }
 
-fn open_approvals(scene: &SessionHarness) -> usize {
-    scene.state.active.approvals.len()
+fn open_approvals(harness: &SessionHarness) -> usize {
+    harness.state.active.approvals.len()
 }
 
 #[test]
-fn g6_what_a_call_costs_is_set_aside_when_it_is_allowed() {
-    let mut scene = with_budgets(vec![gold(BudgetScope::Session, 10.0)]);
-    scene.apply(submit("u1")).unwrap();
-    scene.check(
-        scene.model_calls(&[costing("low", 4.0)]),
+fn g6_allowed_call_reserves_its_cost() {
+    let mut harness = with_budgets(vec![gold(BudgetScope::Session, 10.0)]);
+    harness.apply(submit("u1")).unwrap();
+    harness.check(
+        harness.model_calls(&[call_with_cost("low", 4.0)]),
         "
         message_completed M1 '' @r1.1
         step_completed ToolUse 10 @r1.1
@@ -66,110 +67,122 @@ fn g6_what_a_call_costs_is_set_aside_when_it_is_allowed() {
         > start_tool c1 a2 low
     ",
     );
-    assert_eq!(reserved(&scene), 4.0);
+    assert_eq!(reserved(&harness), 4.0);
 }
 
 #[test]
 fn g6_reservations_are_released_only_without_effect() {
-    let refused = || failed("no such order", RetryHint::Unspecified);
+    let failed_definitely = || failed("no such order", RetryHint::Unspecified);
     let cases = [
         ("low", completed(), 4.0),
-        ("low", refused(), 0.0),
+        ("low", failed_definitely(), 0.0),
         ("low", timed_out(), 4.0),
         ("low", crashed(), 4.0),
         ("idem", completed(), 4.0),
-        ("idem", refused(), 0.0),
+        ("idem", failed_definitely(), 0.0),
     ];
     for (tool, outcome, kept) in cases {
-        let mut scene = calling(vec![gold(BudgetScope::Session, 10.0)], &[costing(tool, 4.0)]);
-        if open_approvals(&scene) > 0 {
-            scene.apply(scene.overall_answer("p1", true, "ann")).unwrap();
+        let mut harness = with_budgeted_calls(
+            vec![gold(BudgetScope::Session, 10.0)],
+            &[call_with_cost(tool, 4.0)],
+        );
+        if open_approvals(&harness) > 0 {
+            harness.apply(harness.overall_answer("p1", true, "ann")).unwrap();
         }
-        scene.apply(scene.tool_finishes("c1", outcome.clone())).unwrap();
-        assert_eq!(reserved(&scene), kept, "{tool} {outcome:?}");
+        harness.apply(harness.tool_finishes("c1", outcome.clone())).unwrap();
+        assert_eq!(reserved(&harness), kept, "{tool} {outcome:?}");
     }
 }
 
 #[test]
-fn g6_a_call_that_never_reached_its_tool_costs_nothing_and_one_that_may_have_does() {
+fn g6_call_keeps_reservation_only_if_it_may_have_run() {
     for (outcome, kept) in [(not_sent(), 0.0), (timed_out(), 4.0), (crashed(), 4.0)] {
-        let mut scene = calling(vec![gold(BudgetScope::Session, 10.0)], &[costing("idem", 4.0)]);
-        scene.apply(scene.overall_answer("p1", true, "ann")).unwrap();
+        let mut harness = with_budgeted_calls(
+            vec![gold(BudgetScope::Session, 10.0)],
+            &[call_with_cost("idem", 4.0)],
+        );
+        harness.apply(harness.overall_answer("p1", true, "ann")).unwrap();
         for _ in 0..=crate::limits::RETRIES_DEFAULT {
-            assert_eq!(reserved(&scene), 4.0, "kept over retries");
-            scene.apply(scene.tool_finishes("c1", outcome.clone())).unwrap();
-            if let Some(next) = scene.state.next_wake() {
-                scene.set_clock(next).apply(Input::Wake).unwrap();
+            assert_eq!(reserved(&harness), 4.0, "the reservation is kept across retries");
+            harness.apply(harness.tool_finishes("c1", outcome.clone())).unwrap();
+            if let Some(next) = harness.state.next_wake() {
+                harness.set_clock(next).apply(Input::Wake).unwrap();
             }
         }
-        assert_eq!(reserved(&scene), kept, "{outcome:?}");
+        assert_eq!(reserved(&harness), kept, "{outcome:?}");
     }
 }
 
-/// `idem`, which costs 4 gold, was approved, and its attempts ended so.
-fn after_outcomes(outcomes: &[ToolOutcome]) -> SessionHarness {
-    let mut scene = calling(vec![gold(BudgetScope::Session, 10.0)], &[costing("idem", 4.0)]);
-    scene.apply(scene.overall_answer("p1", true, "ann")).unwrap();
+/// Returns a session in which `idem`, which costs 4 gold, was approved and its attempts had these
+/// outcomes.
+fn with_outcomes(outcomes: &[ToolOutcome]) -> SessionHarness {
+    let mut harness =
+        with_budgeted_calls(vec![gold(BudgetScope::Session, 10.0)], &[call_with_cost("idem", 4.0)]);
+    harness.apply(harness.overall_answer("p1", true, "ann")).unwrap();
     for outcome in outcomes {
-        scene.apply(scene.tool_finishes("c1", outcome.clone())).unwrap();
-        if let Some(next) = scene.state.next_wake() {
-            scene.set_clock(next).apply(Input::Wake).unwrap();
+        harness.apply(harness.tool_finishes("c1", outcome.clone())).unwrap();
+        if let Some(next) = harness.state.next_wake() {
+            harness.set_clock(next).apply(Input::Wake).unwrap();
         }
     }
-    scene
+    harness
 }
 
 #[test]
-fn d3_g6_a_failed_retry_keeps_an_earlier_uncertain_effect() {
-    let refused = || failed("no such order", RetryHint::Unspecified);
-    // It was refused, or never reached its tool, in the end.
-    for last in [vec![refused()], vec![not_sent(), not_sent(), not_sent()]] {
+fn d3_g6_failed_retry_keeps_earlier_uncertain_effect() {
+    let failed_definitely = || failed("no such order", RetryHint::Unspecified);
+    // The last attempts failed definitely, or were never sent.
+    for last in [vec![failed_definitely()], vec![not_sent(), not_sent(), not_sent()]] {
         let mut outcomes = vec![crashed()];
         outcomes.extend(last);
-        let scene = after_outcomes(&outcomes);
-        assert_eq!(reserved(&scene), 4.0, "{outcomes:?}");
-        let end = scene.log.iter().find_map(|record| {
+        let harness = with_outcomes(&outcomes);
+        assert_eq!(reserved(&harness), 4.0, "{outcomes:?}");
+        let end = harness.log.iter().find_map(|record| {
             let SessionEvent::ToolCallFailed { reason, error, maybe_ran, .. } = &record.event
             else {
                 return None;
             };
             Some((*reason, error.clone(), *maybe_ran))
         });
-        let (reason, error, maybe_ran) = end.expect("it ended");
+        let (reason, error, maybe_ran) = end.expect("the call ended");
         assert_eq!((reason, maybe_ran), (crate::call::CallFailureReason::OutcomeUnknown, true));
         assert!(error.ends_with(". An earlier attempt may have taken effect"), "{error}");
     }
-    // None of its attempts can have.
-    assert_eq!(reserved(&after_outcomes(&[not_sent(), refused()])), 0.0);
+    // No attempt can have taken effect.
+    assert_eq!(reserved(&with_outcomes(&[not_sent(), failed_definitely()])), 0.0);
 }
 
 #[test]
 fn d3_g6_cancel_during_backoff_releases_only_calls_without_effect() {
     for (outcome, kept) in [(crashed(), 4.0), (not_sent(), 0.0)] {
-        let mut scene = calling(vec![gold(BudgetScope::Session, 10.0)], &[costing("low", 4.0)]);
+        let mut harness = with_budgeted_calls(
+            vec![gold(BudgetScope::Session, 10.0)],
+            &[call_with_cost("low", 4.0)],
+        );
         if matches!(outcome, ToolOutcome::Crashed { .. }) {
-            scene.apply(scene.tool_finishes("c1", outcome.clone())).unwrap();
-            scene.apply(scene.resolve("p1", Resolution::Retry, "ann")).unwrap();
-            scene.apply(scene.tool_finishes("c1", not_sent())).unwrap();
+            harness.apply(harness.tool_finishes("c1", outcome.clone())).unwrap();
+            harness.apply(harness.resolve("p1", Resolution::Retry, "ann")).unwrap();
+            harness.apply(harness.tool_finishes("c1", not_sent())).unwrap();
         } else {
-            scene.apply(scene.tool_finishes("c1", outcome.clone())).unwrap();
+            harness.apply(harness.tool_finishes("c1", outcome.clone())).unwrap();
         }
-        scene.apply(cancel()).unwrap();
-        assert_eq!(reserved(&scene), kept, "{outcome:?}");
+        harness.apply(cancel()).unwrap();
+        assert_eq!(reserved(&harness), kept, "{outcome:?}");
     }
 }
 
 #[test]
 fn g6_free_calls_run_under_an_overdrawn_budget() {
-    let mut scene = with_budgets(vec![gold(BudgetScope::Session, 10.0)]);
-    scene.account.limit = None;
-    scene.apply(submit("u1")).unwrap();
-    scene.propose(&[costing("low", 8.0)]);
-    scene.apply(scene.tool_finishes("c1", completed())).unwrap();
-    // Its limit is lowered below what is spent.
-    let mut scene = scene.with_agent(|agent| agent.budgets = vec![gold(BudgetScope::Session, 5.0)]);
-    scene.check(
-        scene.model_calls(&[costing("low", 0.0)]),
+    let mut harness = with_budgets(vec![gold(BudgetScope::Session, 10.0)]);
+    harness.account.limit = None;
+    harness.apply(submit("u1")).unwrap();
+    harness.propose(&[call_with_cost("low", 8.0)]);
+    harness.apply(harness.tool_finishes("c1", completed())).unwrap();
+    // The limit is lowered below the amount spent.
+    let mut harness =
+        harness.with_agent(|agent| agent.budgets = vec![gold(BudgetScope::Session, 5.0)]);
+    harness.check(
+        harness.model_calls(&[call_with_cost("low", 0.0)]),
         "
         message_completed M2 '' @r1.2
         step_completed ToolUse 10 @r1.2
@@ -182,49 +195,54 @@ fn g6_free_calls_run_under_an_overdrawn_budget() {
 }
 
 #[test]
-fn g6_an_unknown_outcome_keeps_its_reservation_until_resolved() {
-    let words = [
+fn g6_unknown_outcome_keeps_reservation_until_resolved() {
+    let cases = [
         (Resolution::Done(json!("it did")), 4.0),
         (Resolution::Failed, 0.0),
-        // Set aside once, however often it runs.
+        // The cost is reserved once for all attempts.
         (Resolution::Retry, 4.0),
     ];
-    for (word, kept) in words {
-        let mut scene = calling(vec![gold(BudgetScope::Session, 10.0)], &[costing("low", 4.0)]);
-        scene.apply(Input::Rehydrated { user_settings: None }).unwrap();
-        assert_eq!(reserved(&scene), 4.0);
-        scene.apply(scene.resolve("p1", word.clone(), "ann")).unwrap();
-        assert_eq!(reserved(&scene), kept, "{word:?}");
+    for (resolution, kept) in cases {
+        let mut harness = with_budgeted_calls(
+            vec![gold(BudgetScope::Session, 10.0)],
+            &[call_with_cost("low", 4.0)],
+        );
+        harness.apply(Input::Rehydrated { user_settings: None }).unwrap();
+        assert_eq!(reserved(&harness), 4.0);
+        harness.apply(harness.resolve("p1", resolution.clone(), "ann")).unwrap();
+        assert_eq!(reserved(&harness), kept, "{resolution:?}");
     }
-    let mut scene = calling(vec![gold(BudgetScope::Session, 10.0)], &[costing("low", 4.0)]);
-    scene.apply(Input::Rehydrated { user_settings: None }).unwrap();
-    scene.apply(cancel()).unwrap();
-    assert_eq!(reserved(&scene), 4.0, "it may have taken effect");
+    let mut harness =
+        with_budgeted_calls(vec![gold(BudgetScope::Session, 10.0)], &[call_with_cost("low", 4.0)]);
+    harness.apply(Input::Rehydrated { user_settings: None }).unwrap();
+    harness.apply(cancel()).unwrap();
+    assert_eq!(reserved(&harness), 4.0, "the call may have taken effect");
 }
 
 #[test]
-fn g6_a_cancel_releases_what_had_not_begun() {
+fn g6_cancellation_releases_reservations_of_unstarted_calls() {
     let budgets = vec![gold(BudgetScope::Session, 10.0)];
-    let mut scene = calling(budgets, &[costing("low", 4.0), costing("low", 5.0)]);
-    assert_eq!(reserved(&scene), 9.0);
-    scene.apply(cancel()).unwrap();
-    assert_eq!(reserved(&scene), 4.0);
+    let mut harness =
+        with_budgeted_calls(budgets, &[call_with_cost("low", 4.0), call_with_cost("low", 5.0)]);
+    assert_eq!(reserved(&harness), 9.0);
+    harness.apply(cancel()).unwrap();
+    assert_eq!(reserved(&harness), 4.0);
 }
 
-/// The second of two calls found no room for its 3 gold.
+/// Returns a session in which the second of two calls exceeds the budget with its 3 gold.
 fn with_insufficient_budget(budget: Budget) -> SessionHarness {
-    let mut scene = with_budgets(vec![budget]);
-    scene.apply(submit("u1")).unwrap();
-    scene.propose(&[costing("low", 3.0), costing("low", 3.0)]);
-    scene
+    let mut harness = with_budgets(vec![budget]);
+    harness.apply(submit("u1")).unwrap();
+    harness.propose(&[call_with_cost("low", 3.0), call_with_cost("low", 3.0)]);
+    harness
 }
 
 #[test]
-fn g6_two_calls_of_one_step_share_what_is_left() {
-    let mut scene = with_budgets(vec![gold(BudgetScope::Session, 5.0)]);
-    scene.apply(submit("u1")).unwrap();
-    scene.check(
-        scene.model_calls(&[costing("low", 3.0), costing("low", 3.0)]),
+fn g6_calls_of_one_step_share_remaining_budget() {
+    let mut harness = with_budgets(vec![gold(BudgetScope::Session, 5.0)]);
+    harness.apply(submit("u1")).unwrap();
+    harness.check(
+        harness.model_calls(&[call_with_cost("low", 3.0), call_with_cost("low", 3.0)]),
         "
         message_completed M1 '' @r1.1
         step_completed ToolUse 10 @r1.1
@@ -239,22 +257,22 @@ fn g6_two_calls_of_one_step_share_what_is_left() {
         > start_tool c1 a2 low
     ",
     );
-    // What already runs finishes.
-    scene.check(scene.tool_finishes("c1", completed()), "tool_call_completed c1 '42' @r1.1");
+    // Running calls finish.
+    harness.check(harness.tool_finishes("c1", completed()), "tool_call_completed c1 '42' @r1.1");
 }
 
 #[test]
-fn g6_a_raise_must_cover_what_is_needed_and_then_the_run_goes_on() {
-    let mut scene = with_insufficient_budget(gold(BudgetScope::Session, 5.0));
+fn g6_sufficient_raise_continues_run() {
+    let mut harness = with_insufficient_budget(gold(BudgetScope::Session, 5.0));
     for too_little in [5.0, 5.999, 0.0, -1.0, f64::NAN, f64::INFINITY] {
-        scene.check(
-            scene.resolve("p1", Resolution::Raise(too_little), "ann"),
-            "! the answer can't be taken: the new limit must be at least 6 gold",
+        harness.check(
+            harness.resolve("p1", Resolution::Raise(too_little), "ann"),
+            "! invalid answer: the new limit must be at least 6 gold",
         );
     }
-    scene.apply(scene.tool_finishes("c1", completed())).unwrap();
-    scene.check(
-        scene.resolve("p1", Resolution::Raise(6.0), "ann"),
+    harness.apply(harness.tool_finishes("c1", completed())).unwrap();
+    harness.check(
+        harness.resolve("p1", Resolution::Raise(6.0), "ann"),
         "
         approval_decided p1 raise by ann closed @r1.1
         budget_raised p1 (budget of 6 gold of this session) by ann @r1.1
@@ -264,29 +282,30 @@ fn g6_a_raise_must_cover_what_is_needed_and_then_the_run_goes_on() {
         = decided closed
     ",
     );
-    assert_eq!(reserved(&scene), 6.0);
-    scene.check(scene.resolve("p1", Resolution::Raise(6.0), "ann"), "= decided closed repeated");
-    scene.check(scene.resolve("p1", Resolution::Stop, "bob"), "! already decided raise by ann");
+    assert_eq!(reserved(&harness), 6.0);
+    harness
+        .check(harness.resolve("p1", Resolution::Raise(6.0), "ann"), "= decided closed repeated");
+    harness.check(harness.resolve("p1", Resolution::Stop, "bob"), "! already decided raise by ann");
 }
 
 #[test]
-fn g6_a_raise_waits_for_a_tool_that_is_away() {
-    let mut scene = with_insufficient_budget(gold(BudgetScope::Session, 5.0));
-    let tools = std::mem::take(&mut scene.rules.tools);
-    scene.check(
-        scene.resolve("p1", Resolution::Raise(6.0), "ann"),
-        "! the answer can't be taken: low is not there now; its server may be away",
+fn g6_raise_is_rejected_while_tool_is_unavailable() {
+    let mut harness = with_insufficient_budget(gold(BudgetScope::Session, 5.0));
+    let tools = std::mem::take(&mut harness.rules.tools);
+    harness.check(
+        harness.resolve("p1", Resolution::Raise(6.0), "ann"),
+        "! invalid answer: low is currently unavailable; its server may be disconnected",
     );
-    scene.rules.tools = tools;
-    scene.apply(scene.resolve("p1", Resolution::Raise(6.0), "ann")).unwrap();
-    assert_eq!(reserved(&scene), 6.0);
+    harness.rules.tools = tools;
+    harness.apply(harness.resolve("p1", Resolution::Raise(6.0), "ann")).unwrap();
+    assert_eq!(reserved(&harness), 6.0);
 }
 
 #[test]
-fn g6_a_person_stops_the_run() {
-    let mut scene = with_insufficient_budget(gold(BudgetScope::Session, 5.0));
-    scene.check(
-        scene.resolve("p1", Resolution::Stop, "ann"),
+fn g6_stop_answer_fails_run() {
+    let mut harness = with_insufficient_budget(gold(BudgetScope::Session, 5.0));
+    harness.check(
+        harness.resolve("p1", Resolution::Stop, "ann"),
         "
         approval_decided p1 stop by ann closed @r1.1
         tool_call_failed c1 Cancelled (the run ended while the call ran; it may have taken effect) @r1.1
@@ -296,118 +315,124 @@ fn g6_a_person_stops_the_run() {
         = decided closed
     ",
     );
-    assert_eq!(reserved(&scene), 3.0);
+    assert_eq!(reserved(&harness), 3.0);
 }
 
 #[test]
-fn g10_a_budget_question_that_expires_ends_the_run() {
-    let mut scene = with_insufficient_budget(gold(BudgetScope::Session, 5.0));
-    scene.apply(scene.tool_finishes("c1", completed())).unwrap();
-    scene.advance_clock(MINUTE).check(
+fn g10_expired_budget_approval_fails_run() {
+    let mut harness = with_insufficient_budget(gold(BudgetScope::Session, 5.0));
+    harness.apply(harness.tool_finishes("c1", completed())).unwrap();
+    harness.advance_clock(MINUTE).check(
         Input::Wake,
         "
         approval_expired p1 @r1.1
         tool_call_failed c2 Cancelled (the run ended; the call did not take effect) @r1.1
-        run_failed ApprovalExpired (nobody answered in time whether to raise the budget of 5 gold of this session) @r1.1
+        run_failed ApprovalExpired (the approval to raise the budget of 5 gold of this session expired without an answer) @r1.1
     ",
     );
-    scene.check(
-        scene.resolve("p1", Resolution::Raise(9.0), "ann"),
-        "! the approval has expired; nobody answered in time",
+    harness.check(
+        harness.resolve("p1", Resolution::Raise(9.0), "ann"),
+        "! the approval has expired: its deadline has passed",
     );
 }
 
 #[test]
 fn g6_budget_approvals_accept_only_their_answers() {
-    let mut scene = with_insufficient_budget(gold(BudgetScope::Session, 5.0));
-    let refused = "! a decision on this is `raise` or `stop`";
-    scene.check(scene.overall_answer("p1", true, "ann"), refused);
-    scene.check(scene.resolve("p1", Resolution::Retry, "ann"), refused);
+    let mut harness = with_insufficient_budget(gold(BudgetScope::Session, 5.0));
+    let refused = "! unsupported answer; this approval accepts `raise` or `stop`";
+    harness.check(harness.overall_answer("p1", true, "ann"), refused);
+    harness.check(harness.resolve("p1", Resolution::Retry, "ann"), refused);
 }
 
 #[test]
-fn g13_headless_runs_fail_when_a_budget_is_reached() {
+fn g13_headless_run_fails_when_budget_is_reached() {
     let budget = limit(BudgetScope::Run, BudgetMeasure::Tokens, 15.0);
-    let mut scene = with_budgets(vec![budget]).with_agent(|agent| agent.headless = true);
-    scene.apply(submit("u1")).unwrap();
-    scene.propose(&scripted_calls(["read"]));
-    scene.check(
-        scene.tool_finishes("c1", completed()),
+    let mut harness = with_budgets(vec![budget]).with_agent(|agent| agent.headless = true);
+    harness.apply(submit("u1")).unwrap();
+    harness.propose(&scripted_calls(["read"]));
+    harness.check(
+        harness.tool_finishes("c1", completed()),
         "
         tool_call_completed c1 '42' @r1.1
         budget_reached (budget of 15 tokens of this run) spent 15 needs 0 @r1.1
-        run_failed BudgetReached (the budget of 15 tokens of this run is reached, and there is nobody to raise it) @r1.1
+        run_failed BudgetReached (the budget of 15 tokens of this run is reached, and a headless agent can't raise it) @r1.1
     ",
     );
-    // A call that there is no room for is denied as any that a person would be asked for.
-    let mut scene = with_budgets(vec![gold(BudgetScope::Session, 5.0)])
+    // A call over budget is denied, like any call that needs approval in a headless profile.
+    let mut harness = with_budgets(vec![gold(BudgetScope::Session, 5.0)])
         .with_agent(|agent| agent.headless = true);
-    scene.apply(submit("u1")).unwrap();
-    let decision = scene.apply(scene.model_calls(&[costing("low", 9.0)])).unwrap();
+    harness.apply(submit("u1")).unwrap();
+    let decision = harness.apply(harness.model_calls(&[call_with_cost("low", 9.0)])).unwrap();
     let ends: Vec<_> = decision.events.iter().map(|record| &record.event).collect();
     let is_denied = |event: &&SessionEvent| matches!(event, SessionEvent::AuthorizationDenied { reason, .. } if reason.contains("no approver is available"));
     assert!(ends.iter().any(is_denied), "{ends:?}");
 }
 
 #[test]
-fn g6_each_scope_counts_its_own() {
-    // Two runs that cost 3 each, and 3 that the user's other sessions spent, of 5.
-    for (scope, asked_in_runs) in
+fn g6_each_scope_counts_its_own_costs() {
+    // Two runs cost 3 each, and the user's other sessions spent 3; the limit is 5.
+    for (scope, expected) in
         [(BudgetScope::Run, [0, 0]), (BudgetScope::Session, [0, 1]), (BudgetScope::User, [1, 1])]
     {
-        let mut scene = with_budgets(vec![gold(scope, 5.0)]);
-        let elsewhere = SpendingTotals { day: 3.0, month: 3.0, total: 3.0 };
-        scene.account.totals.insert(BudgetMeasure::from_unit("gold"), elsewhere);
-        let mut found = [0, 0];
+        let mut harness = with_budgets(vec![gold(scope, 5.0)]);
+        let other_sessions = SpendingTotals { day: 3.0, month: 3.0, total: 3.0 };
+        harness.account.totals.insert(BudgetMeasure::from_unit("gold"), other_sessions);
+        let mut approvals = [0, 0];
         for (index, message) in ["u1", "u2"].into_iter().enumerate() {
-            scene.apply(submit(message)).unwrap();
-            scene.propose(&[costing("low", 3.0)]);
-            found[index] = open_approvals(&scene);
-            if found[index] == 0 {
+            harness.apply(submit(message)).unwrap();
+            harness.propose(&[call_with_cost("low", 3.0)]);
+            approvals[index] = open_approvals(&harness);
+            if approvals[index] == 0 {
                 let call = format!("c{}", index + 1);
-                scene.apply(scene.tool_finishes(&call, completed())).unwrap();
-                scene.apply(scene.model_answers("done")).unwrap();
+                harness.apply(harness.tool_finishes(&call, completed())).unwrap();
+                harness.apply(harness.model_answers("done")).unwrap();
             } else {
-                scene.apply(cancel()).unwrap();
+                harness.apply(cancel()).unwrap();
             }
         }
-        assert_eq!(found, asked_in_runs, "{scope:?}");
+        assert_eq!(approvals, expected, "{scope:?}");
     }
 }
 
 #[test]
-fn g6_the_limits_of_the_settings_count_for_the_session_and_for_the_user() {
-    let of = |amount| BudgetLimit { amount, unit: "gold".to_owned(), period: BudgetPeriod::Total };
-    let mut scene = with_budgets(vec![]);
-    scene.account.limit = Some(of(5.0));
-    scene.apply(submit("u1")).unwrap();
-    let decision = scene.apply(scene.model_calls(&[costing("low", 3.0)])).unwrap();
-    let [claim] = &decision.preconditions[..] else { panic!("{:?}", decision.preconditions) };
-    assert_eq!((claim.limit, claim.period), (5.0, BudgetPeriod::Total));
-    scene.apply(scene.tool_finishes("c1", completed())).unwrap();
-    scene.propose(&[costing("low", 3.0)]);
-    let purpose = &scene.state.active.approvals[0].approval.purpose;
+fn g6_settings_limit_applies_to_session_and_user() {
+    let gold_limit =
+        |amount| BudgetLimit { amount, unit: "gold".to_owned(), period: BudgetPeriod::Total };
+    let mut harness = with_budgets(vec![]);
+    harness.account.limit = Some(gold_limit(5.0));
+    harness.apply(submit("u1")).unwrap();
+    let decision = harness.apply(harness.model_calls(&[call_with_cost("low", 3.0)])).unwrap();
+    let [precondition] = &decision.preconditions[..] else {
+        panic!("{:?}", decision.preconditions)
+    };
+    assert_eq!((precondition.limit, precondition.period), (5.0, BudgetPeriod::Total));
+    harness.apply(harness.tool_finishes("c1", completed())).unwrap();
+    harness.propose(&[call_with_cost("low", 3.0)]);
+    let purpose = &harness.state.active.approvals[0].approval.purpose;
     assert_eq!(purpose, "Raise the budget of 5 gold of this user, or stop the run");
-    // What a person raised is the limit that is claimed.
-    let decision = scene.apply(scene.resolve("p1", Resolution::Raise(7.0), "ann")).unwrap();
-    assert_eq!(decision.preconditions.iter().map(|claim| claim.limit).collect::<Vec<_>>(), [7.0]);
+    // The precondition contains the raised limit.
+    let decision = harness.apply(harness.resolve("p1", Resolution::Raise(7.0), "ann")).unwrap();
+    assert_eq!(
+        decision.preconditions.iter().map(|precondition| precondition.limit).collect::<Vec<_>>(),
+        [7.0]
+    );
 
-    let mut scene = with_budgets(vec![]);
-    let settings = Settings { budget_limit: Some(of(2.0)), ..scene.settings() };
-    scene
+    let mut harness = with_budgets(vec![]);
+    let settings = Settings { budget_limit: Some(gold_limit(2.0)), ..harness.settings() };
+    harness
         .apply(Input::ChangeSettings { patch: settings.into(), title: None, by: user("ann") })
         .unwrap();
-    scene.apply(submit("u1")).unwrap();
-    let decision = scene.apply(scene.model_calls(&[costing("low", 3.0)])).unwrap();
-    assert_eq!(decision.preconditions, [], "what only the session knows needs no claim");
-    let purpose = &scene.state.active.approvals[0].approval.purpose;
+    harness.apply(submit("u1")).unwrap();
+    let decision = harness.apply(harness.model_calls(&[call_with_cost("low", 3.0)])).unwrap();
+    assert_eq!(decision.preconditions, [], "a session budget needs no precondition");
+    let purpose = &harness.state.active.approvals[0].approval.purpose;
     assert_eq!(purpose, "Raise the budget of 2 gold of this session, or stop the run");
 }
 
 #[test]
-fn g6_a_budget_is_for_a_day_a_month_or_for_ever() {
+fn g6_budget_covers_day_month_or_total() {
     let day = Duration::from_secs(24 * 60 * 60);
-    for (period, passed, asks) in [
+    for (period, passed, raises) in [
         (BudgetPeriod::Day, SECOND, 1),
         (BudgetPeriod::Day, day, 0),
         (BudgetPeriod::Month, day, 1),
@@ -415,69 +440,69 @@ fn g6_a_budget_is_for_a_day_a_month_or_for_ever() {
         (BudgetPeriod::Total, day * 1000, 1),
     ] {
         for scope in [BudgetScope::Session, BudgetScope::User] {
-            let mut scene = with_budgets(vec![Budget { period, ..gold(scope, 5.0) }]);
-            scene.apply(submit("u1")).unwrap();
-            scene.propose(&[costing("low", 3.0)]);
-            scene.apply(scene.tool_finishes("c1", completed())).unwrap();
-            scene.advance_clock(passed).propose(&[costing("low", 3.0)]);
-            assert_eq!(open_approvals(&scene), asks, "{period:?} {scope:?} after {passed:?}");
+            let mut harness = with_budgets(vec![Budget { period, ..gold(scope, 5.0) }]);
+            harness.apply(submit("u1")).unwrap();
+            harness.propose(&[call_with_cost("low", 3.0)]);
+            harness.apply(harness.tool_finishes("c1", completed())).unwrap();
+            harness.advance_clock(passed).propose(&[call_with_cost("low", 3.0)]);
+            assert_eq!(open_approvals(&harness), raises, "{period:?} {scope:?} after {passed:?}");
         }
     }
 }
 
 #[test]
-fn g6_a_raise_holds_for_its_period_and_no_longer_than_its_run() {
+fn g6_raise_lasts_for_its_period_or_run() {
     let day = Duration::from_secs(24 * 60 * 60);
-    let mut scene = with_insufficient_budget(Budget {
+    let mut harness = with_insufficient_budget(Budget {
         period: BudgetPeriod::Day,
         ..gold(BudgetScope::Session, 5.0)
     });
-    scene.apply(scene.tool_finishes("c1", completed())).unwrap();
-    scene.apply(scene.resolve("p1", Resolution::Raise(100.0), "ann")).unwrap();
-    scene.apply(scene.tool_finishes("c2", completed())).unwrap();
-    scene.propose(&[costing("low", 90.0)]);
-    assert_eq!(open_approvals(&scene), 0);
-    scene.apply(scene.tool_finishes("c3", completed())).unwrap();
-    scene.advance_clock(day).propose(&[costing("low", 6.0)]);
-    assert_eq!(open_approvals(&scene), 1, "today it is 5 again");
+    harness.apply(harness.tool_finishes("c1", completed())).unwrap();
+    harness.apply(harness.resolve("p1", Resolution::Raise(100.0), "ann")).unwrap();
+    harness.apply(harness.tool_finishes("c2", completed())).unwrap();
+    harness.propose(&[call_with_cost("low", 90.0)]);
+    assert_eq!(open_approvals(&harness), 0);
+    harness.apply(harness.tool_finishes("c3", completed())).unwrap();
+    harness.advance_clock(day).propose(&[call_with_cost("low", 6.0)]);
+    assert_eq!(open_approvals(&harness), 1, "the raise has ended; the limit is 5 again");
 
-    let mut scene = with_insufficient_budget(gold(BudgetScope::Run, 5.0));
-    scene.apply(scene.resolve("p1", Resolution::Raise(100.0), "ann")).unwrap();
-    scene.apply(cancel()).unwrap();
-    scene.apply(submit("u2")).unwrap();
-    scene.propose(&[costing("low", 6.0)]);
-    assert_eq!(open_approvals(&scene), 1, "another run");
+    let mut harness = with_insufficient_budget(gold(BudgetScope::Run, 5.0));
+    harness.apply(harness.resolve("p1", Resolution::Raise(100.0), "ann")).unwrap();
+    harness.apply(cancel()).unwrap();
+    harness.apply(submit("u2")).unwrap();
+    harness.propose(&[call_with_cost("low", 6.0)]);
+    assert_eq!(open_approvals(&harness), 1, "the raise ended with its run");
 }
 
-/// One step was made, of 15 tokens, and the next does not fit.
+/// Returns a session whose first step used 15 tokens, so that the next step exceeds the budget.
 fn with_exhausted_budget(measure: BudgetMeasure, amount: f64) -> SessionHarness {
-    let mut scene = with_budgets(vec![limit(BudgetScope::Run, measure, amount)]);
-    scene.apply(submit("u1")).unwrap();
-    scene.propose(&scripted_calls(["read"]));
-    scene
+    let mut harness = with_budgets(vec![limit(BudgetScope::Run, measure, amount)]);
+    harness.apply(submit("u1")).unwrap();
+    harness.propose(&scripted_calls(["read"]));
+    harness
 }
 
 #[test]
-fn g6_tokens_are_checked_before_each_step() {
-    let mut scene = with_exhausted_budget(BudgetMeasure::Tokens, 15.0);
-    scene.check(
-        scene.tool_finishes("c1", completed()),
+fn g6_token_budget_is_checked_before_each_step() {
+    let mut harness = with_exhausted_budget(BudgetMeasure::Tokens, 15.0);
+    harness.check(
+        harness.tool_finishes("c1", completed()),
         "
         tool_call_completed c1 '42' @r1.1
         budget_reached (budget of 15 tokens of this run) spent 15 needs 0 @r1.1
         approval_requested p1 (Raise the budget of 15 tokens of this run, or stop the run) read_only within Some(60) @r1.1
     ",
     );
-    // It waits, whatever else happens.
-    scene.check(Input::Wake, "");
-    scene.check(Input::Rehydrated { user_settings: None }, "");
-    assert!(scene.state.is_waiting_for_approval());
-    scene.check(
-        scene.resolve("p1", Resolution::Raise(15.0), "ann"),
-        "! the answer can't be taken: the new limit must be more than 15 tokens",
+    // The run waits after a wake-up and after a restart.
+    harness.check(Input::Wake, "");
+    harness.check(Input::Rehydrated { user_settings: None }, "");
+    assert!(harness.state.is_waiting_for_approval());
+    harness.check(
+        harness.resolve("p1", Resolution::Raise(15.0), "ann"),
+        "! invalid answer: the new limit must be more than 15 tokens",
     );
-    scene.check(
-        scene.resolve("p1", Resolution::Raise(16.0), "ann"),
+    harness.check(
+        harness.resolve("p1", Resolution::Raise(16.0), "ann"),
         "
         approval_decided p1 raise by ann closed @r1.1
         budget_raised p1 (budget of 16 tokens of this run) by ann @r1.1
@@ -487,9 +512,9 @@ fn g6_tokens_are_checked_before_each_step() {
         = decided closed
     ",
     );
-    // The final answer needs no further step: nobody is asked about it.
-    scene.check(
-        scene.model_answers("done"),
+    // The final answer needs no further step, so no raise is requested.
+    harness.check(
+        harness.model_answers("done"),
         "
         message_completed M2 'done' @r1.2
         step_completed EndTurn 10 @r1.2
@@ -499,73 +524,75 @@ fn g6_tokens_are_checked_before_each_step() {
 }
 
 #[test]
-fn g6_a_session_that_has_none_left_asks_before_its_first_step() {
+fn g6_exhausted_session_budget_requests_raise_before_first_step() {
     for scope in [BudgetScope::Session, BudgetScope::User] {
-        let mut scene = with_budgets(vec![limit(scope, BudgetMeasure::Tokens, 15.0)]);
-        scene.apply(submit("u1")).unwrap();
-        scene.apply(scene.model_answers("done")).unwrap();
-        scene.apply(submit("u2")).unwrap();
-        assert_eq!(open_approvals(&scene), 1, "{scope:?}");
-        scene.check(Input::Rehydrated { user_settings: None }, "");
-        scene.check(
-            scene.resolve("p1", Resolution::Stop, "ann"),
+        let mut harness = with_budgets(vec![limit(scope, BudgetMeasure::Tokens, 15.0)]);
+        harness.apply(submit("u1")).unwrap();
+        harness.apply(harness.model_answers("done")).unwrap();
+        harness.apply(submit("u2")).unwrap();
+        assert_eq!(open_approvals(&harness), 1, "{scope:?}");
+        harness.check(Input::Rehydrated { user_settings: None }, "");
+        harness.check(
+            harness.resolve("p1", Resolution::Stop, "ann"),
             &format!("
             approval_decided p1 stop by ann closed @r2
             run_failed BudgetReached (the budget of 15 tokens of this {} is reached, and ann stopped the run) @r2
             = decided closed
         ", if scope == BudgetScope::User { "user" } else { "session" }),
         );
-        assert!(scene.state.is_idle());
+        assert!(harness.state.is_idle());
     }
 }
 
 #[test]
-fn g6_money_is_counted_at_the_price_of_the_model() {
+fn g6_money_budget_uses_model_price() {
     let price = crate::usage::ModelPrice { input: 100_000.0, output: 0.0, cached: None };
-    for (dollars, asks) in [(1.0, 1), (1.1, 0)] {
-        let mut scene = with_exhausted_budget(BudgetMeasure::Usd, dollars)
+    for (usd, raises) in [(1.0, 1), (1.1, 0)] {
+        let mut harness = with_exhausted_budget(BudgetMeasure::Usd, usd)
             .with_rules(|rules| rules.prices = Arc::new([("small".to_owned(), price)].into()));
-        // The first step was made before the price was known to these rules.
-        scene.apply(cancel()).unwrap();
-        scene.apply(submit("u2")).unwrap();
-        scene.propose(&scripted_calls(["read"]));
-        scene.apply(scene.tool_finishes("c2", completed())).unwrap();
-        assert_eq!(open_approvals(&scene), asks, "10 tokens of 1 USD, of {dollars}");
+        // The first step was made without a price.
+        harness.apply(cancel()).unwrap();
+        harness.apply(submit("u2")).unwrap();
+        harness.propose(&scripted_calls(["read"]));
+        harness.apply(harness.tool_finishes("c2", completed())).unwrap();
+        assert_eq!(open_approvals(&harness), raises, "10 tokens of 1 USD, of {usd}");
     }
 }
 
 #[test]
 fn g6_unknown_costs_fit_no_budget() {
-    let mut scene = with_exhausted_budget(BudgetMeasure::Usd, 1000.0);
-    scene.check(
-        scene.tool_finishes("c1", completed()),
+    let mut harness = with_exhausted_budget(BudgetMeasure::Usd, 1000.0);
+    harness.check(
+        harness.tool_finishes("c1", completed()),
         "
         tool_call_completed c1 '42' @r1.1
         budget_reached (budget of 1000 USD of this run) spent 1000 needs 0 @r1.1
         approval_requested p1 (Raise the budget of 1000 USD of this run, or stop the run) read_only within Some(60) @r1.1
     ",
     );
-    scene.check(
-        scene.resolve("p1", Resolution::Raise(1e9), "ann"),
-        "! the answer can't be taken: nobody knows what was spent of it, since a model has no price; no limit can be kept",
+    harness.check(
+        harness.resolve("p1", Resolution::Raise(1e9), "ann"),
+        "! invalid answer: the amount spent is unknown because a model has no price; no limit can be enforced",
     );
-    scene.apply(scene.resolve("p1", Resolution::Stop, "ann")).unwrap();
-    assert!(scene.state.is_idle());
+    harness.apply(harness.resolve("p1", Resolution::Stop, "ann")).unwrap();
+    assert!(harness.state.is_idle());
 }
 
 #[test]
-fn g6_failed_attempts_count() {
-    let mut scene = with_budgets(vec![limit(BudgetScope::Run, BudgetMeasure::Tokens, 36.0)]);
-    scene.apply(submit("u1")).unwrap();
+fn g6_failed_attempts_count_towards_budget() {
+    let mut harness = with_budgets(vec![limit(BudgetScope::Run, BudgetMeasure::Tokens, 36.0)]);
+    harness.apply(submit("u1")).unwrap();
     let usage = TokenUsage { input_tokens: 20, output_tokens: 1, cached_tokens: 0 };
     let failure = ModelFailure::temporary("cut off");
     let result = Err(ModelAttemptFailure { failure, streamed: true, usage });
-    scene.apply(Input::ModelFinished { attempt_id: scene.streaming_attempt(), result }).unwrap();
-    let due = scene.state.next_wake().unwrap();
-    scene.set_clock(due).apply(Input::Wake).unwrap();
-    scene.propose(&scripted_calls(["read"]));
-    scene.check(
-        scene.tool_finishes("c1", completed()),
+    harness
+        .apply(Input::ModelFinished { attempt_id: harness.streaming_attempt(), result })
+        .unwrap();
+    let due = harness.state.next_wake().unwrap();
+    harness.set_clock(due).apply(Input::Wake).unwrap();
+    harness.propose(&scripted_calls(["read"]));
+    harness.check(
+        harness.tool_finishes("c1", completed()),
         "
         tool_call_completed c1 '42' @r1.1
         budget_reached (budget of 36 tokens of this run) spent 36 needs 0 @r1.1
@@ -575,11 +602,11 @@ fn g6_failed_attempts_count() {
 }
 
 #[test]
-fn g6_approving_an_excess_cost_needs_no_raise() {
-    let mut scene = with_budgets(vec![gold(BudgetScope::User, 5.0)]);
-    scene.apply(submit("u1")).unwrap();
-    scene.check(
-        scene.model_calls(&[costing("high", 8.0)]),
+fn g6_approved_excess_cost_needs_no_raise() {
+    let mut harness = with_budgets(vec![gold(BudgetScope::User, 5.0)]);
+    harness.apply(submit("u1")).unwrap();
+    harness.check(
+        harness.model_calls(&[call_with_cost("high", 8.0)]),
         "
         message_completed M1 '' @r1.1
         step_completed ToolUse 10 @r1.1
@@ -587,33 +614,39 @@ fn g6_approving_an_excess_cost_needs_no_raise() {
         approval_requested p1 (Execute 1 tool) c1 write_high_risk within Some(60) @r1.1
     ",
     );
-    let step = &scene.state.active.approvals[0].approval.steps()[0];
+    let step = &harness.state.active.approvals[0].approval.steps()[0];
     assert!(step.exceeds_budget && step.why.contains("exceeds the remaining 5 gold"), "{step:?}");
-    let input = scene.overall_answer("p1", true, "ann");
-    let decision = scene.apply(input).unwrap();
-    assert_eq!(decision.preconditions, [], "it may not be refused for what a person covered");
-    assert_eq!((reserved(&scene), open_approvals(&scene)), (8.0, 0));
+    let input = harness.overall_answer("p1", true, "ann");
+    let decision = harness.apply(input).unwrap();
+    assert_eq!(decision.preconditions, [], "an approved excess needs no precondition");
+    assert_eq!((reserved(&harness), open_approvals(&harness)), (8.0, 0));
     assert!(matches!(decision.effects[..], [crate::session::Effect::StartTool { .. }]));
 }
 
 #[test]
-fn g6_an_approved_excess_does_not_block_calls_of_the_same_plan() {
-    let calls = [costing("high", 2.0), costing("high", 8.0)];
-    let mut scene = calling(vec![gold(BudgetScope::User, 5.0)], &calls);
-    let decision = scene.apply(scene.overall_answer("p1", true, "ann")).unwrap();
-    assert_eq!((reserved(&scene), open_approvals(&scene)), (10.0, 0));
-    // Another session may spend what the budget still has, and no more.
-    let [claim] = &decision.preconditions[..] else { panic!("{:?}", decision.preconditions) };
-    assert!(claim.is_met(10.0) && claim.is_met(13.0) && !claim.is_met(13.1), "{claim:?}");
+fn g6_approved_excess_does_not_block_calls_of_same_plan() {
+    let calls = [call_with_cost("high", 2.0), call_with_cost("high", 8.0)];
+    let mut harness = with_budgeted_calls(vec![gold(BudgetScope::User, 5.0)], &calls);
+    let decision = harness.apply(harness.overall_answer("p1", true, "ann")).unwrap();
+    assert_eq!((reserved(&harness), open_approvals(&harness)), (10.0, 0));
+    // Another session may spend what the budget has left, but not more.
+    let [precondition] = &decision.preconditions[..] else {
+        panic!("{:?}", decision.preconditions)
+    };
+    assert!(
+        precondition.is_met(10.0) && precondition.is_met(13.0) && !precondition.is_met(13.1),
+        "{precondition:?}"
+    );
 }
 
 #[test]
-fn g6_a_budget_spent_before_approval_requests_a_raise() {
-    let mut scene = calling(vec![gold(BudgetScope::User, 5.0)], &[costing("high", 4.0)]);
+fn g6_budget_spent_before_approval_requests_raise() {
+    let mut harness =
+        with_budgeted_calls(vec![gold(BudgetScope::User, 5.0)], &[call_with_cost("high", 4.0)]);
     let meanwhile = SpendingTotals { day: 3.0, month: 3.0, total: 3.0 };
-    scene.account.totals.insert(BudgetMeasure::from_unit("gold"), meanwhile);
-    scene.check(
-        scene.overall_answer("p1", true, "ann"),
+    harness.account.totals.insert(BudgetMeasure::from_unit("gold"), meanwhile);
+    harness.check(
+        harness.overall_answer("p1", true, "ann"),
         "
         approval_decided p1 +c1 by ann closed @r1.1
         tool_call_allowed c1 by ann p1 @r1.1
@@ -622,8 +655,8 @@ fn g6_a_budget_spent_before_approval_requests_a_raise() {
         = decided closed
     ",
     );
-    scene.check(
-        scene.resolve("p2", Resolution::Raise(7.0), "ann"),
+    harness.check(
+        harness.resolve("p2", Resolution::Raise(7.0), "ann"),
         "
         approval_decided p2 raise by ann closed @r1.1
         budget_raised p2 (budget of 7 gold of this user) by ann @r1.1
@@ -636,16 +669,16 @@ fn g6_a_budget_spent_before_approval_requests_a_raise() {
 }
 
 #[test]
-fn g6_a_call_that_waits_for_a_budget_is_judged_again_before_it_runs() {
-    let mut scene = with_insufficient_budget(gold(BudgetScope::Session, 5.0));
-    scene.apply(scene.tool_finishes("c1", completed())).unwrap();
-    let mut settings = scene.settings();
+fn g6_call_waiting_for_raise_is_evaluated_again() {
+    let mut harness = with_insufficient_budget(gold(BudgetScope::Session, 5.0));
+    harness.apply(harness.tool_finishes("c1", completed())).unwrap();
+    let mut settings = harness.settings();
     settings.blocked_tools.insert(crate::ids::ToolName::parse("low").unwrap());
-    scene
+    harness
         .apply(Input::ChangeSettings { patch: settings.into(), title: None, by: user("ann") })
         .unwrap();
-    scene.check(
-        scene.resolve("p1", Resolution::Raise(100.0), "ann"),
+    harness.check(
+        harness.resolve("p1", Resolution::Raise(100.0), "ann"),
         "
         approval_decided p1 raise by ann closed @r1.1
         budget_raised p1 (budget of 100 gold of this session) by ann @r1.1
@@ -659,11 +692,11 @@ fn g6_a_call_that_waits_for_a_budget_is_judged_again_before_it_runs() {
 }
 
 #[test]
-fn g6_one_budget_after_the_other() {
+fn g6_raises_are_requested_one_budget_after_another() {
     let budgets = vec![gold(BudgetScope::Run, 2.0), gold(BudgetScope::Session, 3.0)];
-    let mut scene = calling(budgets, &[costing("low", 4.0)]);
-    scene.check(
-        scene.resolve("p1", Resolution::Raise(4.0), "ann"),
+    let mut harness = with_budgeted_calls(budgets, &[call_with_cost("low", 4.0)]);
+    harness.check(
+        harness.resolve("p1", Resolution::Raise(4.0), "ann"),
         "
         approval_decided p1 raise by ann closed @r1.1
         budget_raised p1 (budget of 4 gold of this run) by ann @r1.1
@@ -672,55 +705,58 @@ fn g6_one_budget_after_the_other() {
         = decided closed
     ",
     );
-    scene.apply(scene.resolve("p2", Resolution::Raise(4.0), "ann")).unwrap();
-    assert_eq!(reserved(&scene), 4.0);
+    harness.apply(harness.resolve("p2", Resolution::Raise(4.0), "ann")).unwrap();
+    assert_eq!(reserved(&harness), 4.0);
 }
 
 #[test]
-fn g8_an_edit_beyond_the_budget_is_refused_and_one_within_it_is_what_is_set_aside() {
-    let mut scene = calling(vec![gold(BudgetScope::Session, 5.0)], &[costing("high", 4.0)]);
-    let edit = |scene: &SessionHarness, amount: f64| {
-        let call_id = scene.call("c1");
+fn g8_edit_over_budget_is_rejected_and_edit_within_is_reserved() {
+    let mut harness =
+        with_budgeted_calls(vec![gold(BudgetScope::Session, 5.0)], &[call_with_cost("high", 4.0)]);
+    let edit = |harness: &SessionHarness, amount: f64| {
+        let call_id = harness.call("c1");
         let arguments = Some(json!({"n": amount}));
         let answer = PlanStepAnswer { call_id, approved: true, reason: None, arguments };
-        scene.answer("p1", ApprovalAnswer::Steps(vec![answer]), "ann")
+        harness.answer("p1", ApprovalAnswer::Steps(vec![answer]), "ann")
     };
-    let refused = scene.apply(edit(&scene, 6.0)).unwrap_err();
+    let refused = harness.apply(edit(&harness, 6.0)).unwrap_err();
     let Rejection::InvalidEdit { problem, .. } = &refused else { panic!("{refused}") };
     assert!(problem.contains("exceeds the remaining 5 gold"), "{problem}");
-    assert_eq!(open_approvals(&scene), 1);
-    scene.apply(edit(&scene, 2.0)).unwrap();
-    assert_eq!(reserved(&scene), 2.0);
+    assert_eq!(open_approvals(&harness), 1);
+    harness.apply(edit(&harness, 2.0)).unwrap();
+    assert_eq!(reserved(&harness), 2.0);
 }
 
 #[test]
-fn g3_a_critical_call_runs_at_the_highest_level_only_where_a_budget_has_room() {
+fn g3_critical_call_runs_at_l3_only_within_budget() {
     let supervised = |budgets: Vec<Budget>, amount: f64| {
-        let mut scene = with_budgets(budgets);
+        let mut harness = with_budgets(budgets);
         let autonomy_level = Autonomy::Supervised;
-        let settings = Settings { autonomy_level, ..scene.settings() };
-        scene
+        let settings = Settings { autonomy_level, ..harness.settings() };
+        harness
             .apply(Input::ChangeSettings { patch: settings.into(), title: None, by: user("ann") })
             .unwrap();
-        scene.apply(submit("u1")).unwrap();
-        scene.propose(&[costing("crit", amount)]);
-        scene
+        harness.apply(submit("u1")).unwrap();
+        harness.propose(&[call_with_cost("crit", amount)]);
+        harness
     };
-    let with_room = supervised(vec![gold(BudgetScope::Session, 5.0)], 4.0);
-    assert_eq!((open_approvals(&with_room), reserved(&with_room)), (0, 4.0));
-    // Without a budget, and without room in it, a person is asked about the call itself.
-    for scene in [supervised(vec![], 4.0), supervised(vec![gold(BudgetScope::Session, 5.0)], 6.0)] {
-        assert_eq!((open_approvals(&scene), reserved(&scene)), (1, 0.0));
-        assert_eq!(scene.state.active.approvals[0].approval.purpose, "Execute 1 tool");
+    let within_budget = supervised(vec![gold(BudgetScope::Session, 5.0)], 4.0);
+    assert_eq!((open_approvals(&within_budget), reserved(&within_budget)), (0, 4.0));
+    // Without a budget, or without room in it, the call itself needs approval.
+    for harness in [supervised(vec![], 4.0), supervised(vec![gold(BudgetScope::Session, 5.0)], 6.0)]
+    {
+        assert_eq!((open_approvals(&harness), reserved(&harness)), (1, 0.0));
+        assert_eq!(harness.state.active.approvals[0].approval.purpose, "Execute 1 tool");
     }
 }
 
 #[test]
-fn g9_a_grant_does_not_cover_what_a_budget_has_no_room_for() {
-    let mut scene = calling(vec![gold(BudgetScope::Session, 5.0)], &[costing("high", 1.0)]);
-    scene
+fn g9_grant_does_not_cover_excess_cost() {
+    let mut harness =
+        with_budgeted_calls(vec![gold(BudgetScope::Session, 5.0)], &[call_with_cost("high", 1.0)]);
+    harness
         .apply(Input::AnswerApproval {
-            approval_id: scene.approval("p1"),
+            approval_id: harness.approval("p1"),
             answer: ApprovalAnswer::Overall { approved: true, reason: None },
             for_session: Some(GrantRequest::default()),
             by: user("ann"),
@@ -728,9 +764,9 @@ fn g9_a_grant_does_not_cover_what_a_budget_has_no_room_for() {
             surface: Surface::Rest,
         })
         .unwrap();
-    scene.apply(scene.tool_finishes("c1", completed())).unwrap();
-    scene.check(
-        scene.model_calls(&[costing("high", 4.0), costing("high", 1.0)]),
+    harness.apply(harness.tool_finishes("c1", completed())).unwrap();
+    harness.check(
+        harness.model_calls(&[call_with_cost("high", 4.0), call_with_cost("high", 1.0)]),
         "
         message_completed M2 '' @r1.2
         step_completed ToolUse 10 @r1.2

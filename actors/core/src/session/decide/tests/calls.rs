@@ -1,10 +1,10 @@
-//! Proposing and judging calls, and the ends of their attempts (S3, G7, T3, R1).
+//! Proposing and authorizing calls, and the end of their attempts (S3, G7, T3, R1).
 
 use super::*;
 
 #[test]
-fn t3_what_can_not_run_fails_at_once_and_the_model_reads_why() {
-    let mut scene = SessionHarness::with_streaming_step();
+fn t3_invalid_calls_fail_at_once_with_reason() {
+    let mut harness = SessionHarness::with_streaming_step();
     let calls = [
         ScriptedCall::Malformed("read"),
         scripted_call("no_such_tool"),
@@ -12,8 +12,8 @@ fn t3_what_can_not_run_fails_at_once_and_the_model_reads_why() {
         ScriptedCall::Valid("read_strict", json!({})),
         ScriptedCall::Valid("read_strict", json!([1])),
     ];
-    scene.check(
-        scene.model_calls(&calls),
+    harness.check(
+        harness.model_calls(&calls),
         "
         message_completed M1 '' @r1.1
         step_completed ToolUse 10 @r1.1
@@ -32,7 +32,7 @@ fn t3_what_can_not_run_fails_at_once_and_the_model_reads_why() {
         > start_model a2 M2 @r1.2
     ",
     );
-    scene.check_conversation(
+    harness.check_conversation(
         "
         user: u1
         assistant:  [read] [no_such_tool] [read_strict] [read_strict] [read_strict]
@@ -46,11 +46,11 @@ fn t3_what_can_not_run_fails_at_once_and_the_model_reads_why() {
 }
 
 #[test]
-fn s7_a_tool_the_agent_may_not_use_is_unknown_to_it() {
-    let mut scene = SessionHarness::with_streaming_step()
+fn s7_tool_outside_agent_profile_is_unknown() {
+    let mut harness = SessionHarness::with_streaming_step()
         .with_agent(|agent| agent.tools = vec!["read*".to_owned()]);
-    scene.check(
-        scene.model_calls(&scripted_calls(["low", "read"])),
+    harness.check(
+        harness.model_calls(&scripted_calls(["low", "read"])),
         "
         message_completed M1 '' @r1.1
         step_completed ToolUse 10 @r1.1
@@ -65,15 +65,15 @@ fn s7_a_tool_the_agent_may_not_use_is_unknown_to_it() {
 }
 
 #[test]
-fn g7_denied_calls_say_which_level_is_required() {
-    let mut scene = SessionHarness::new();
+fn g7_denied_call_names_required_level() {
+    let mut harness = SessionHarness::new();
     let settings = Settings { autonomy_level: Autonomy::ReadOnly, ..Settings::default() };
-    scene
+    harness
         .apply(Input::ChangeSettings { patch: settings.into(), title: None, by: user("ann") })
         .unwrap();
-    scene.apply(submit("u1")).unwrap();
-    scene.check(
-        scene.model_calls(&scripted_calls(["low", "high", "crit"])),
+    harness.apply(submit("u1")).unwrap();
+    harness.check(
+        harness.model_calls(&scripted_calls(["low", "high", "crit"])),
         "
         message_completed M1 '' @r1.1
         step_completed ToolUse 10 @r1.1
@@ -91,10 +91,11 @@ fn g7_denied_calls_say_which_level_is_required() {
 }
 
 #[test]
-fn g13_a_headless_agent_asks_nobody() {
-    let mut scene = SessionHarness::with_streaming_step().with_agent(|agent| agent.headless = true);
-    scene.check(
-        scene.model_calls(&scripted_calls(["high", "read"])),
+fn g13_headless_agent_denies_calls_that_need_approval() {
+    let mut harness =
+        SessionHarness::with_streaming_step().with_agent(|agent| agent.headless = true);
+    harness.check(
+        harness.model_calls(&scripted_calls(["high", "read"])),
         "
         message_completed M1 '' @r1.1
         step_completed ToolUse 10 @r1.1
@@ -109,10 +110,10 @@ fn g13_a_headless_agent_asks_nobody() {
 }
 
 #[test]
-fn s3_some_run_some_ask_some_fail_in_one_commit() {
-    let mut scene = SessionHarness::with_streaming_step();
-    scene.check(
-        scene.model_completes("Let me.", &scripted_calls(["read", "high", "oops", "crit"])),
+fn s3_calls_of_step_are_authorized_in_one_commit() {
+    let mut harness = SessionHarness::with_streaming_step();
+    harness.check(
+        harness.model_completes("Let me.", &scripted_calls(["read", "high", "oops", "crit"])),
         "
         message_completed M1 'Let me.' @r1.1
         step_completed ToolUse 10 @r1.1
@@ -130,10 +131,10 @@ fn s3_some_run_some_ask_some_fail_in_one_commit() {
 }
 
 #[test]
-fn a_tool_that_fails_for_good_is_a_result_for_the_model() {
-    let mut scene = SessionHarness::with_proposed_calls(&scripted_calls(["read"]));
-    scene.check(
-        scene.tool_finishes("c1", failed("no such type", RetryHint::Unspecified)),
+fn r1_permanent_tool_failure_becomes_error_result() {
+    let mut harness = SessionHarness::with_proposed_calls(&scripted_calls(["read"]));
+    harness.check(
+        harness.tool_finishes("c1", failed("no such type", RetryHint::Unspecified)),
         "
         tool_call_failed c1 Error (no such type) @r1.1
         step_started a3 #1 small @r1.2
@@ -141,8 +142,8 @@ fn a_tool_that_fails_for_good_is_a_result_for_the_model() {
         > start_model a3 M2 @r1.2
     ",
     );
-    scene.apply(scene.model_answers("Sorry.")).unwrap();
-    scene.check_conversation(
+    harness.apply(harness.model_answers("Sorry.")).unwrap();
+    harness.check_conversation(
         "
         user: u1
         assistant:  [read]
@@ -153,11 +154,11 @@ fn a_tool_that_fails_for_good_is_a_result_for_the_model() {
 }
 
 #[test]
-fn the_next_step_waits_for_every_call() {
-    let mut scene = SessionHarness::with_proposed_calls(&scripted_calls(["read", "read2"]));
-    scene.check(scene.tool_finishes("c2", completed()), "tool_call_completed c2 '42' @r1.1");
-    scene.check(
-        scene.tool_finishes("c1", completed()),
+fn s3_next_step_waits_for_all_calls() {
+    let mut harness = SessionHarness::with_proposed_calls(&scripted_calls(["read", "read2"]));
+    harness.check(harness.tool_finishes("c2", completed()), "tool_call_completed c2 '42' @r1.1");
+    harness.check(
+        harness.tool_finishes("c1", completed()),
         "
         tool_call_completed c1 '42' @r1.1
         step_started a4 #1 small @r1.2
@@ -168,53 +169,53 @@ fn the_next_step_waits_for_every_call() {
 }
 
 #[test]
-fn d3_no_answer_to_a_call_that_must_not_repeat_is_an_unknown_outcome() {
-    let mut scene = SessionHarness::with_proposed_calls(&scripted_calls(["low"]));
-    scene.check(
-        scene.tool_finishes("c1", timed_out()),
-        "approval_requested p1 (Say what became of low) c1 write_low_risk within None @r1.1",
+fn d3_timeout_of_unrepeatable_call_is_unknown_outcome() {
+    let mut harness = SessionHarness::with_proposed_calls(&scripted_calls(["low"]));
+    harness.check(
+        harness.tool_finishes("c1", timed_out()),
+        "approval_requested p1 (Resolve the unknown outcome of low) c1 write_low_risk within None @r1.1",
     );
-    let mut scene = SessionHarness::with_proposed_calls(&scripted_calls(["low"]));
-    scene.check(
-        scene.tool_finishes("c1", crashed()),
-        "approval_requested p1 (Say what became of low) c1 write_low_risk within None @r1.1",
+    let mut harness = SessionHarness::with_proposed_calls(&scripted_calls(["low"]));
+    harness.check(
+        harness.tool_finishes("c1", crashed()),
+        "approval_requested p1 (Resolve the unknown outcome of low) c1 write_low_risk within None @r1.1",
     );
 }
 
 #[test]
-fn r1_results_of_superseded_attempts_are_noted_and_change_nothing() {
-    let mut scene = SessionHarness::with_proposed_calls(&scripted_calls(["read", "read2"]));
-    let late = scene.tool_finishes("c1", completed());
-    scene.apply(scene.tool_finishes("c1", timed_out())).unwrap();
-    scene.check(late.clone(), "late_result c1 a2 (completed: 42) @r1.1");
-    let due = scene.state.next_wake().unwrap();
-    scene.set_clock(due).apply(Input::Wake).unwrap();
-    scene.check(late.clone(), "late_result c1 a2 (completed: 42) @r1.1");
-    scene.apply(scene.tool_finishes("c1", completed())).unwrap();
-    scene.check(late, "late_result c1 a2 (completed: 42) @r1.1");
+fn r1_result_of_superseded_attempt_is_recorded_as_late() {
+    let mut harness = SessionHarness::with_proposed_calls(&scripted_calls(["read", "read2"]));
+    let late = harness.tool_finishes("c1", completed());
+    harness.apply(harness.tool_finishes("c1", timed_out())).unwrap();
+    harness.check(late.clone(), "late_result c1 a2 (completed: 42) @r1.1");
+    let due = harness.state.next_wake().unwrap();
+    harness.set_clock(due).apply(Input::Wake).unwrap();
+    harness.check(late.clone(), "late_result c1 a2 (completed: 42) @r1.1");
+    harness.apply(harness.tool_finishes("c1", completed())).unwrap();
+    harness.check(late, "late_result c1 a2 (completed: 42) @r1.1");
 }
 
 #[test]
-fn r1_a_result_that_comes_when_its_step_is_over_is_noted() {
-    let mut scene = SessionHarness::with_proposed_calls(&scripted_calls(["read"]));
-    let late = scene.tool_finishes("c1", completed());
-    scene.apply(scene.tool_finishes("c1", timed_out())).unwrap();
-    let due = scene.state.next_wake().unwrap();
-    scene.set_clock(due).apply(Input::Wake).unwrap();
-    scene.apply(scene.tool_finishes("c1", completed())).unwrap();
-    scene.apply(scene.model_answers("It is 42.")).unwrap();
-    scene.apply(submit("u2")).unwrap();
-    scene.check(late.clone(), "late_result c1 a2 (completed: 42) @r1");
-    scene.apply(close()).unwrap();
-    scene.check(late, "");
+fn r1_result_after_step_end_is_recorded_as_late() {
+    let mut harness = SessionHarness::with_proposed_calls(&scripted_calls(["read"]));
+    let late = harness.tool_finishes("c1", completed());
+    harness.apply(harness.tool_finishes("c1", timed_out())).unwrap();
+    let due = harness.state.next_wake().unwrap();
+    harness.set_clock(due).apply(Input::Wake).unwrap();
+    harness.apply(harness.tool_finishes("c1", completed())).unwrap();
+    harness.apply(harness.model_answers("It is 42.")).unwrap();
+    harness.apply(submit("u2")).unwrap();
+    harness.check(late.clone(), "late_result c1 a2 (completed: 42) @r1");
+    harness.apply(close()).unwrap();
+    harness.check(late, "");
 }
 
 #[test]
-fn t5_progress_of_the_running_attempt_is_an_event_and_json_safe() {
-    let mut scene = SessionHarness::with_proposed_calls(&scripted_calls(["read"]));
-    let attempt_id = scene.running_attempt("c1");
+fn t5_progress_of_running_attempt_emits_json_safe_event() {
+    let mut harness = SessionHarness::with_proposed_calls(&scripted_calls(["read"]));
+    let attempt_id = harness.running_attempt("c1");
     let progress = |attempt_id, progress: f64, total, message: &str| Input::ToolProgressed {
-        call_id: scene.call("c1"),
+        call_id: harness.call("c1"),
         attempt_id,
         progress,
         total,
@@ -224,16 +225,16 @@ fn t5_progress_of_the_running_attempt_is_an_event_and_json_safe() {
     let odd = progress(attempt_id, f64::NAN, Some(f64::INFINITY), "?");
     let stray = progress(AttemptId(Uuid::from_u128(5)), 0.9, None, "stray");
     let long = progress(attempt_id, 1.0, None, &"é".repeat(2000));
-    scene.check(fine.clone(), "tool_call_progress c1 0.5 of Some(1.0) 'half' @r1.1");
-    scene.check(odd, "tool_call_progress c1 0 of None '?' @r1.1");
-    scene.check(stray, "");
-    let decision = scene.apply(long).unwrap();
+    harness.check(fine.clone(), "tool_call_progress c1 0.5 of Some(1.0) 'half' @r1.1");
+    harness.check(odd, "tool_call_progress c1 0 of None '?' @r1.1");
+    harness.check(stray, "");
+    let decision = harness.apply(long).unwrap();
     let crate::session::SessionEvent::ToolCallProgress { message: Some(message), .. } =
         &decision.events[0].event
     else {
         panic!("{decision:?}");
     };
     assert_eq!(message.len(), crate::limits::PROGRESS_MESSAGE_BYTES_MAX);
-    scene.apply(scene.tool_finishes("c1", completed())).unwrap();
-    scene.check(fine, "");
+    harness.apply(harness.tool_finishes("c1", completed())).unwrap();
+    harness.check(fine, "");
 }

@@ -1,37 +1,37 @@
-//! Cancelling at every phase (S6).
+//! Cancellation in every phase of a run (S6).
 
 use super::*;
 
-/// After any cancel the session takes the next message at once.
-fn is_usable(mut scene: SessionHarness) {
-    assert!(scene.state.is_idle());
-    assert!(scene.state.active.approvals.is_empty());
-    assert_eq!(scene.state.next_wake(), None);
-    let decision = scene.apply(submit("next")).unwrap();
+/// Checks that the session starts a run for the next message.
+fn check_usable(mut harness: SessionHarness) {
+    assert!(harness.state.is_idle());
+    assert!(harness.state.active.approvals.is_empty());
+    assert_eq!(harness.state.next_wake(), None);
+    let decision = harness.apply(submit("next")).unwrap();
     assert!(matches!(decision.effects[..], [crate::session::Effect::StartModel { .. }]));
 }
 
 #[test]
-fn s6_there_is_nothing_to_cancel() {
-    let mut scene = SessionHarness::new();
-    scene.check(cancel(), "! no run is going");
+fn s6_cancellation_without_run_is_rejected() {
+    let mut harness = SessionHarness::new();
+    harness.check(cancel(), "! no run is active");
     let run_id = Some(RunId(Uuid::from_u128(3)));
     let other = Input::CancelRun { run_id, by: user("ann"), partial: None };
     assert_eq!(
-        scene.apply(other.clone()),
+        harness.apply(other.clone()),
         Err(Rejection::RunNotActive { run_id: RunId(Uuid::from_u128(3)) })
     );
-    scene.apply(submit("u1")).unwrap();
+    harness.apply(submit("u1")).unwrap();
     assert_eq!(
-        scene.apply(other),
+        harness.apply(other),
         Err(Rejection::RunNotActive { run_id: RunId(Uuid::from_u128(3)) })
     );
 }
 
 #[test]
-fn s6_while_the_model_streams_what_was_said_is_kept() {
-    let mut scene = SessionHarness::with_streaming_step();
-    scene.check(
+fn s6_cancellation_while_streaming_keeps_partial_text() {
+    let mut harness = SessionHarness::with_streaming_step();
+    harness.check(
         cancel_with("The price is"),
         "
         message_completed M1 'The price is' stopped @r1.1
@@ -41,20 +41,20 @@ fn s6_while_the_model_streams_what_was_said_is_kept() {
         = cancelled r1
     ",
     );
-    scene.check_conversation(
+    harness.check_conversation(
         "
         user: u1
         assistant: The price is
     ",
     );
-    is_usable(scene);
+    check_usable(harness);
 }
 
 #[test]
-fn s6_while_the_model_streams_nothing_yet() {
-    // Without a word said there is no message; tokens that were told count all the same (M6).
+fn s6_cancellation_before_first_text_discards_message() {
+    // Without text there is no message; reported tokens still count (M6).
     for (input, counted) in [(cancel(), ""), (cancel_with(""), "step_completed EndTurn 10 @r1.1")] {
-        let mut scene = SessionHarness::with_streaming_step();
+        let mut harness = SessionHarness::with_streaming_step();
         let expected = format!(
             "
             message_discarded M1 (the run was cancelled) @r1.1
@@ -64,29 +64,31 @@ fn s6_while_the_model_streams_nothing_yet() {
             = cancelled r1
         "
         );
-        scene.check(input, &expected);
-        is_usable(scene);
+        harness.check(input, &expected);
+        check_usable(harness);
     }
 }
 
 #[test]
-fn s6_while_the_step_backs_off() {
+fn s6_cancellation_during_step_backoff_ends_run() {
     let backing_off = |streamed| {
-        let mut scene = SessionHarness::with_streaming_step();
-        scene.apply(scene.model_fails(ModelFailure::temporary("overloaded"), streamed)).unwrap();
-        scene
+        let mut harness = SessionHarness::with_streaming_step();
+        harness
+            .apply(harness.model_fails(ModelFailure::temporary("overloaded"), streamed))
+            .unwrap();
+        harness
     };
-    let mut scene = backing_off(true);
-    scene.check(
+    let mut harness = backing_off(true);
+    harness.check(
         cancel(),
         "
         run_cancelled by ann @r1.1
         = cancelled r1
     ",
     );
-    is_usable(scene);
-    let mut scene = backing_off(false);
-    scene.check(
+    check_usable(harness);
+    let mut harness = backing_off(false);
+    harness.check(
         cancel(),
         "
         message_discarded M1 (the run was cancelled) @r1.1
@@ -94,14 +96,14 @@ fn s6_while_the_step_backs_off() {
         = cancelled r1
     ",
     );
-    is_usable(scene);
+    check_usable(harness);
 }
 
 #[test]
-fn s6_while_calls_run_wait_and_are_done() {
-    let mut scene = SessionHarness::with_streaming_step();
-    scene.check(
-        scene.model_calls(&scripted_calls(["read", "read2", "low", "high", "low"])),
+fn s6_cancellation_ends_running_and_waiting_calls() {
+    let mut harness = SessionHarness::with_streaming_step();
+    harness.check(
+        harness.model_calls(&scripted_calls(["read", "read2", "low", "high", "low"])),
         "
         message_completed M1 '' @r1.1
         step_completed ToolUse 10 @r1.1
@@ -123,8 +125,8 @@ fn s6_while_calls_run_wait_and_are_done() {
         > start_tool c3 a4 low
     ",
     );
-    scene.apply(scene.tool_finishes("c1", completed())).unwrap();
-    scene.check(cancel(), "
+    harness.apply(harness.tool_finishes("c1", completed())).unwrap();
+    harness.check(cancel(), "
         approval_cancelled p1 @r1.1
         tool_call_failed c2 Cancelled (the run was cancelled while the call ran) @r1.1
         tool_call_failed c3 Cancelled (the run was cancelled while the call ran; it may have taken effect) @r1.1
@@ -135,7 +137,7 @@ fn s6_while_calls_run_wait_and_are_done() {
         > stop_tool c3 a4
         = cancelled r1
     ");
-    scene.check_conversation(
+    harness.check_conversation(
         "
         user: u1
         assistant:  [read] [read2] [low] [high] [low]
@@ -146,14 +148,14 @@ fn s6_while_calls_run_wait_and_are_done() {
         & !low: Cancelled: the run was cancelled; the call did not take effect
     ",
     );
-    is_usable(scene);
+    check_usable(harness);
 }
 
 #[test]
-fn s6_a_write_that_could_be_repeated_may_have_taken_effect_all_the_same() {
-    let mut scene = SessionHarness::with_proposed_calls(&scripted_calls(["idem", "read"]));
-    scene.apply(scene.overall_answer("p1", true, "ann")).unwrap();
-    scene.check(cancel(), "
+fn s6_cancelled_repeatable_write_may_have_taken_effect() {
+    let mut harness = SessionHarness::with_proposed_calls(&scripted_calls(["idem", "read"]));
+    harness.apply(harness.overall_answer("p1", true, "ann")).unwrap();
+    harness.check(cancel(), "
         tool_call_failed c1 Cancelled (the run was cancelled while the call ran; it may have taken effect) @r1.1
         tool_call_failed c2 Cancelled (the run was cancelled while the call ran) @r1.1
         run_cancelled by ann @r1.1
@@ -161,29 +163,29 @@ fn s6_a_write_that_could_be_repeated_may_have_taken_effect_all_the_same() {
         > stop_tool c2 a2
         = cancelled r1
     ");
-    is_usable(scene);
+    check_usable(harness);
 }
 
 #[test]
-fn s6_while_calls_back_off_the_result_does_not_claim_that_nothing_happened() {
-    let mut scene = SessionHarness::with_proposed_calls(&scripted_calls(["idem", "read"]));
-    scene.apply(scene.overall_answer("p1", true, "ann")).unwrap();
-    scene.apply(scene.tool_finishes("c1", timed_out())).unwrap();
-    scene.check(cancel(), "
-        tool_call_failed c1 Cancelled (the run was cancelled before the call was tried again; an earlier attempt may have taken effect) @r1.1
+fn s6_cancellation_during_call_backoff_reports_possible_effect() {
+    let mut harness = SessionHarness::with_proposed_calls(&scripted_calls(["idem", "read"]));
+    harness.apply(harness.overall_answer("p1", true, "ann")).unwrap();
+    harness.apply(harness.tool_finishes("c1", timed_out())).unwrap();
+    harness.check(cancel(), "
+        tool_call_failed c1 Cancelled (the run was cancelled before the call was retried; an earlier attempt may have taken effect) @r1.1
         tool_call_failed c2 Cancelled (the run was cancelled while the call ran) @r1.1
         run_cancelled by ann @r1.1
         > stop_tool c2 a2
         = cancelled r1
     ");
-    is_usable(scene);
+    check_usable(harness);
 }
 
 #[test]
-fn s6_a_call_that_was_never_sent_did_not_take_effect() {
-    let mut scene = SessionHarness::with_proposed_calls(&scripted_calls(["low"]));
-    scene.apply(scene.tool_finishes("c1", not_sent())).unwrap();
-    scene.check(
+fn s6_cancelled_unsent_call_did_not_take_effect() {
+    let mut harness = SessionHarness::with_proposed_calls(&scripted_calls(["low"]));
+    harness.apply(harness.tool_finishes("c1", not_sent())).unwrap();
+    harness.check(
         cancel(),
         "
         tool_call_failed c1 Cancelled (the run was cancelled; the call did not take effect) @r1.1
@@ -191,43 +193,43 @@ fn s6_a_call_that_was_never_sent_did_not_take_effect() {
         = cancelled r1
     ",
     );
-    is_usable(scene);
+    check_usable(harness);
 }
 
 #[test]
-fn s6_the_run_may_be_named_and_queued_messages_go_on() {
-    let mut scene = SessionHarness::with_streaming_step();
-    scene.check(
+fn s6_cancellation_of_named_run_keeps_queued_messages() {
+    let mut harness = SessionHarness::with_streaming_step();
+    harness.check(
         submit("u2"),
         "
         message_queued u2 @r2
         = submitted r2 seq 6
     ",
     );
-    scene.check(
+    harness.check(
         submit("u3"),
         "
         message_queued u3 @r3
         = submitted r3 seq 7
     ",
     );
-    let cancel_run = |scene: &SessionHarness, name: &str| {
-        let run_id = Some(scene.run(name));
+    let cancel_run = |harness: &SessionHarness, name: &str| {
+        let run_id = Some(harness.run(name));
         Input::CancelRun { run_id, by: user("bob"), partial: None }
     };
-    // A queued one: nobody else notices.
-    scene.check(
-        cancel_run(&scene, "r2"),
+    // Cancels a queued run.
+    harness.check(
+        cancel_run(&harness, "r2"),
         "
         run_cancelled by bob @r2
         = cancelled r2
     ",
     );
-    scene.check(cancel_run(&scene, "r2"), "! run not active r2");
-    // The one that is going: the next begins.
-    scene.check(submit("u1"), "= submitted r1 seq 2 repeated");
-    scene.check(
-        cancel_run(&scene, "r1"),
+    harness.check(cancel_run(&harness, "r2"), "! run not active r2");
+    // Cancels the active run; the next one starts.
+    harness.check(submit("u1"), "= submitted r1 seq 2 repeated");
+    harness.check(
+        cancel_run(&harness, "r1"),
         "
         message_discarded M1 (the run was cancelled) @r1.1
         run_cancelled by bob @r1.1
@@ -240,29 +242,29 @@ fn s6_the_run_may_be_named_and_queued_messages_go_on() {
         = cancelled r1
     ",
     );
-    scene.check(cancel_run(&scene, "r1"), "! run not active r1");
-    scene.apply(cancel()).unwrap();
-    is_usable(scene);
+    harness.check(cancel_run(&harness, "r1"), "! run not active r1");
+    harness.apply(cancel()).unwrap();
+    check_usable(harness);
 }
 
 #[test]
-fn s6_answers_that_come_after_the_cancel_are_noted_at_most() {
-    let mut scene = SessionHarness::with_streaming_step();
-    let answer = scene.model_answers("late");
-    scene.apply(cancel()).unwrap();
-    scene.check(answer, "");
+fn s6_results_after_cancellation_change_nothing() {
+    let mut harness = SessionHarness::with_streaming_step();
+    let answer = harness.model_answers("late");
+    harness.apply(cancel()).unwrap();
+    harness.check(answer, "");
 
-    let mut scene = SessionHarness::with_proposed_calls(&scripted_calls(["read"]));
-    let result = scene.tool_finishes("c1", completed());
-    scene.apply(cancel()).unwrap();
-    scene.check(result, "late_result c1 a2 (completed: 42) @r1");
+    let mut harness = SessionHarness::with_proposed_calls(&scripted_calls(["read"]));
+    let result = harness.tool_finishes("c1", completed());
+    harness.apply(cancel()).unwrap();
+    harness.check(result, "late_result c1 a2 (completed: 42) @r1");
 }
 
 #[test]
-fn s1_a_fork_does_not_claim_that_what_runs_did_not_happen() {
-    let mut scene = SessionHarness::with_proposed_calls(&scripted_calls(["idem", "read"]));
-    scene.apply(scene.overall_answer("p1", true, "ann")).unwrap();
-    let Some(Message::ToolResults(results)) = scene.state.conversation_so_far().pop() else {
+fn s1_fork_reports_possible_effect_of_running_calls() {
+    let mut harness = SessionHarness::with_proposed_calls(&scripted_calls(["idem", "read"]));
+    harness.apply(harness.overall_answer("p1", true, "ann")).unwrap();
+    let Some(Message::ToolResults(results)) = harness.state.conversation_so_far().pop() else {
         panic!("the calls have results there")
     };
     let texts: Vec<_> = results.iter().map(|result| &*result.text).collect();

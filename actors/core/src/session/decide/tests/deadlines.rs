@@ -1,4 +1,4 @@
-//! What happens when nobody answers in time (G10).
+//! Approval deadlines: expiry and escalation (G10).
 
 use super::*;
 use crate::{
@@ -10,21 +10,26 @@ use crate::{
 const TO_APPROVERS: DeadlineAction =
     DeadlineAction::Escalate { to: Role::Approver, within_ms: Some(30_000) };
 
-/// `high` waits for a person, who has a minute; then this happens.
-fn with_pending_plan(then: DeadlineAction) -> SessionHarness {
-    asking_with(ApprovalDeadlines::uniform(DeadlineRule { timeout: Some(MINUTE), action: then }))
+/// Returns a session in which `high` waits for approval, with a deadline of one minute and this
+/// action.
+fn with_pending_plan(action: DeadlineAction) -> SessionHarness {
+    with_approval_deadlines(ApprovalDeadlines::uniform(DeadlineRule {
+        timeout: Some(MINUTE),
+        action: action,
+    }))
 }
 
-fn asking_with(approvals: ApprovalDeadlines) -> SessionHarness {
-    let mut scene = SessionHarness::new().with_agent(|agent| agent.approval_deadlines = approvals);
-    scene.apply(submit("u1")).unwrap();
-    scene.propose(&scripted_calls(["high"]));
-    scene
+fn with_approval_deadlines(approvals: ApprovalDeadlines) -> SessionHarness {
+    let mut harness =
+        SessionHarness::new().with_agent(|agent| agent.approval_deadlines = approvals);
+    harness.apply(submit("u1")).unwrap();
+    harness.propose(&scripted_calls(["high"]));
+    harness
 }
 
-fn approve_as(scene: &SessionHarness, role: Role) -> Input {
+fn approve_as(harness: &SessionHarness, role: Role) -> Input {
     Input::AnswerApproval {
-        approval_id: scene.approval("p1"),
+        approval_id: harness.approval("p1"),
         answer: ApprovalAnswer::Overall { approved: true, reason: None },
         for_session: None,
         by: user("bob"),
@@ -34,40 +39,40 @@ fn approve_as(scene: &SessionHarness, role: Role) -> Input {
 }
 
 const ROLE_REQUIRED: &str =
-    "! nobody answered in time; only somebody with the role `approver` may answer now";
+    "! the deadline has passed; answering now requires the role `approver` or higher";
 
 #[test]
-fn g10_an_escalated_question_goes_to_others_and_then_expires() {
-    let mut scene = with_pending_plan(TO_APPROVERS);
-    scene.advance_clock(MINUTE - SECOND).check(Input::Wake, "");
-    scene
+fn g10_escalated_approval_expires_at_second_deadline() {
+    let mut harness = with_pending_plan(TO_APPROVERS);
+    harness.advance_clock(MINUTE - SECOND).check(Input::Wake, "");
+    harness
         .advance_clock(SECOND)
         .check(Input::Wake, "approval_escalated p1 to approver within Some(30) @r1.1");
-    scene.check(Input::Wake, "");
-    scene.check(approve_as(&scene, Role::User), ROLE_REQUIRED);
-    scene.advance_clock(SECOND * 30).check(
+    harness.check(Input::Wake, "");
+    harness.check(approve_as(&harness, Role::User), ROLE_REQUIRED);
+    harness.advance_clock(SECOND * 30).check(
         Input::Wake,
         "
         approval_expired p1 @r1.1
-        tool_call_failed c1 Expired (nobody answered in time whether this call may run) @r1.1
+        tool_call_failed c1 Expired (the approval expired without an answer) @r1.1
         step_started a2 #1 small @r1.2
         message_started M2 @r1.2
         > start_model a2 M2 @r1.2
     ",
     );
-    scene.check(
-        approve_as(&scene, Role::Admin),
-        "! the approval has expired; nobody answered in time",
+    harness.check(
+        approve_as(&harness, Role::Admin),
+        "! the approval has expired: its deadline has passed",
     );
 }
 
 #[test]
-fn g10_who_has_the_role_answers_an_escalated_question() {
+fn g10_escalated_approval_accepts_answers_of_required_role() {
     for role in [Role::Approver, Role::Admin] {
-        let mut scene = with_pending_plan(TO_APPROVERS);
-        scene.advance_clock(MINUTE).apply(Input::Wake).unwrap();
-        scene.check(
-            approve_as(&scene, role),
+        let mut harness = with_pending_plan(TO_APPROVERS);
+        harness.advance_clock(MINUTE).apply(Input::Wake).unwrap();
+        harness.check(
+            approve_as(&harness, role),
             "
             approval_decided p1 +c1 by bob closed @r1.1
             tool_call_allowed c1 by bob p1 @r1.1
@@ -76,49 +81,49 @@ fn g10_who_has_the_role_answers_an_escalated_question() {
             = decided closed
         ",
         );
-        // The same again is fine for whom it was, and says nothing new to others (G11).
-        scene.check(approve_as(&scene, role), "= decided closed repeated");
-        scene.check(scene.overall_answer("p1", false, "ann"), "! already decided +c1 by bob");
+        // A repeated answer by the same user is accepted; another user's answer conflicts (G11).
+        harness.check(approve_as(&harness, role), "= decided closed repeated");
+        harness.check(harness.overall_answer("p1", false, "ann"), "! already decided +c1 by bob");
     }
 }
 
 #[test]
-fn g10_an_escalated_question_without_a_deadline_of_its_own_waits_for_ever() {
-    let mut scene =
+fn g10_escalation_without_deadline_never_expires() {
+    let mut harness =
         with_pending_plan(DeadlineAction::Escalate { to: Role::Admin, within_ms: None });
-    scene
+    harness
         .advance_clock(MINUTE)
         .check(Input::Wake, "approval_escalated p1 to admin within None @r1.1");
-    scene.advance_clock(MINUTE * 100_000).check(Input::Wake, "");
-    scene.check(Input::Rehydrated { user_settings: None }, "");
-    scene.check(
-        approve_as(&scene, Role::Approver),
-        "! nobody answered in time; only somebody with the role `admin` may answer now",
+    harness.advance_clock(MINUTE * 100_000).check(Input::Wake, "");
+    harness.check(Input::Rehydrated { user_settings: None }, "");
+    harness.check(
+        approve_as(&harness, Role::Approver),
+        "! the deadline has passed; answering now requires the role `admin` or higher",
     );
-    scene.apply(approve_as(&scene, Role::Admin)).unwrap();
+    harness.apply(approve_as(&harness, Role::Admin)).unwrap();
 }
 
 #[test]
-fn g10_the_second_deadline_counts_from_the_first_however_late_it_is_noticed() {
-    // Down from before the first deadline until between both.
-    let mut scene = with_pending_plan(TO_APPROVERS);
-    scene.advance_clock(MINUTE + SECOND * 10).check(
+fn g10_second_deadline_counts_from_first() {
+    // The process is down from before the first deadline until between both.
+    let mut harness = with_pending_plan(TO_APPROVERS);
+    harness.advance_clock(MINUTE + SECOND * 10).check(
         Input::Rehydrated { user_settings: None },
         "approval_escalated p1 to approver within Some(20) @r1.1",
     );
-    scene.advance_clock(SECOND * 20);
-    scene.check(
-        approve_as(&scene, Role::Approver),
-        "! the approval has expired; nobody answered in time",
+    harness.advance_clock(SECOND * 20);
+    harness.check(
+        approve_as(&harness, Role::Approver),
+        "! the approval has expired: its deadline has passed",
     );
-    // Down until after both.
-    let mut scene = with_pending_plan(TO_APPROVERS);
-    scene.advance_clock(MINUTE * 2).check(
+    // The process is down until after both deadlines.
+    let mut harness = with_pending_plan(TO_APPROVERS);
+    harness.advance_clock(MINUTE * 2).check(
         Input::Rehydrated { user_settings: None },
         "
         approval_escalated p1 to approver within Some(-30) @r1.1
         approval_expired p1 @r1.1
-        tool_call_failed c1 Expired (nobody answered in time whether this call may run) @r1.1
+        tool_call_failed c1 Expired (the approval expired without an answer) @r1.1
         step_started a2 #1 small @r1.2
         message_started M2 @r1.2
         > start_model a2 M2 @r1.2
@@ -127,45 +132,46 @@ fn g10_the_second_deadline_counts_from_the_first_however_late_it_is_noticed() {
 }
 
 #[test]
-fn g10_permission_to_answer_follows_the_deadline_not_the_wake_up() {
-    let mut scene = with_pending_plan(TO_APPROVERS);
-    let early = approve_as(&scene, Role::User);
-    scene.advance_clock(MINUTE).check(early, ROLE_REQUIRED);
-    scene.apply(approve_as(&scene, Role::Approver)).unwrap();
-    // Before the deadline it is anybody's.
-    let mut scene = with_pending_plan(TO_APPROVERS);
-    let early = approve_as(&scene, Role::User);
-    scene.advance_clock(MINUTE - SECOND).apply(early).unwrap();
+fn g10_required_role_depends_on_deadline_not_on_wake() {
+    let mut harness = with_pending_plan(TO_APPROVERS);
+    let early = approve_as(&harness, Role::User);
+    harness.advance_clock(MINUTE).check(early, ROLE_REQUIRED);
+    harness.apply(approve_as(&harness, Role::Approver)).unwrap();
+    // Before the deadline, every role may answer.
+    let mut harness = with_pending_plan(TO_APPROVERS);
+    let early = approve_as(&harness, Role::User);
+    harness.advance_clock(MINUTE - SECOND).apply(early).unwrap();
 }
 
 #[test]
-fn g10_what_was_decided_before_it_escalated_counts() {
+fn g10_decisions_before_escalation_are_kept() {
     let approvals =
         ApprovalDeadlines::uniform(DeadlineRule { timeout: Some(MINUTE), action: TO_APPROVERS });
-    let mut scene = SessionHarness::new().with_agent(|agent| agent.approval_deadlines = approvals);
-    scene.apply(submit("u1")).unwrap();
-    scene.propose(&scripted_calls(["high", "high2"]));
-    scene.apply(scene.step_answers("p1", &[("c1", true)], "ann")).unwrap();
-    scene.advance_clock(MINUTE).apply(Input::Wake).unwrap();
-    // The same word again is fine though the role is wanting; a new one is not.
-    scene.check(scene.step_answers("p1", &[("c1", true)], "ann"), "= decided repeated");
-    scene.check(scene.step_answers("p1", &[("c2", true)], "ann"), ROLE_REQUIRED);
-    scene.advance_clock(SECOND * 30).check(
+    let mut harness =
+        SessionHarness::new().with_agent(|agent| agent.approval_deadlines = approvals);
+    harness.apply(submit("u1")).unwrap();
+    harness.propose(&scripted_calls(["high", "high2"]));
+    harness.apply(harness.step_answers("p1", &[("c1", true)], "ann")).unwrap();
+    harness.advance_clock(MINUTE).apply(Input::Wake).unwrap();
+    // A repeated answer is accepted without the required role; a new answer is not.
+    harness.check(harness.step_answers("p1", &[("c1", true)], "ann"), "= decided repeated");
+    harness.check(harness.step_answers("p1", &[("c2", true)], "ann"), ROLE_REQUIRED);
+    harness.advance_clock(SECOND * 30).check(
         Input::Wake,
         "
         approval_expired p1 @r1.1
-        tool_call_failed c2 Expired (nobody answered in time whether this call may run) @r1.1
+        tool_call_failed c2 Expired (the approval expired without an answer) @r1.1
     ",
     );
 }
 
 #[test]
-fn g10_a_deadline_that_only_waits_takes_late_answers() {
-    let mut scene = with_pending_plan(DeadlineAction::Wait);
-    scene.advance_clock(MINUTE * 100).check(Input::Wake, "");
-    scene.check(Input::Rehydrated { user_settings: None }, "");
-    scene.check(
-        approve_as(&scene, Role::User),
+fn g10_wait_action_accepts_late_answers() {
+    let mut harness = with_pending_plan(DeadlineAction::Wait);
+    harness.advance_clock(MINUTE * 100).check(Input::Wake, "");
+    harness.check(Input::Rehydrated { user_settings: None }, "");
+    harness.check(
+        approve_as(&harness, Role::User),
         "
         approval_decided p1 +c1 by bob closed @r1.1
         tool_call_allowed c1 by bob p1 @r1.1
@@ -187,29 +193,30 @@ fn g10_each_kind_and_risk_has_its_own_deadline() {
         },
         action: DeadlineAction::Deny,
     });
-    let of_run = Budget {
+    let run_budget = Budget {
         scope: BudgetScope::Run,
         period: BudgetPeriod::Total,
         measure: BudgetMeasure::Tokens,
         limit: 30.0,
     };
-    let mut scene = asking_with(approvals).with_agent(|agent| agent.budgets = vec![of_run]);
-    assert_eq!(deadline(&scene), Some(MINUTE));
-    // A plan is as urgent as the most dangerous of its steps.
-    scene.apply(cancel()).unwrap();
-    scene.apply(submit("u2")).unwrap();
-    scene.propose(&scripted_calls(["high", "crit"]));
-    assert_eq!(deadline(&scene), Some(SECOND));
-    scene.apply(scene.overall_answer("p2", false, "ann")).unwrap();
-    scene.propose(&scripted_calls(["low"]));
-    // Nothing becomes known by waiting, whatever is configured.
-    scene.apply(scene.tool_finishes("c4", timed_out())).unwrap();
-    assert_eq!(deadline(&scene), None);
-    scene.check(
-        scene.resolve("p3", Resolution::Failed, "ann"),
+    let mut harness =
+        with_approval_deadlines(approvals).with_agent(|agent| agent.budgets = vec![run_budget]);
+    assert_eq!(deadline(&harness), Some(MINUTE));
+    // The step with the highest risk determines the deadline of a plan.
+    harness.apply(cancel()).unwrap();
+    harness.apply(submit("u2")).unwrap();
+    harness.propose(&scripted_calls(["high", "crit"]));
+    assert_eq!(deadline(&harness), Some(SECOND));
+    harness.apply(harness.overall_answer("p2", false, "ann")).unwrap();
+    harness.propose(&scripted_calls(["low"]));
+    // An unknown outcome has no deadline in any configuration.
+    harness.apply(harness.tool_finishes("c4", timed_out())).unwrap();
+    assert_eq!(deadline(&harness), None);
+    harness.check(
+        harness.resolve("p3", Resolution::Failed, "ann"),
         "
         approval_decided p3 failed by ann closed @r2.2
-        tool_call_failed c4 Error (a person says that the call did not take effect) @r2.2
+        tool_call_failed c4 Error (a human answered that the call did not take effect) @r2.2
         budget_reached (budget of 30 tokens of this run) spent 30 needs 0 @r2.2
         approval_requested p4 (Raise the budget of 30 tokens of this run, or stop the run) read_only within None @r2.2
         = decided closed
@@ -217,32 +224,32 @@ fn g10_each_kind_and_risk_has_its_own_deadline() {
     );
 }
 
-fn deadline(scene: &SessionHarness) -> Option<Duration> {
-    let approval = &scene.state.active.approvals[0].approval;
+fn deadline(harness: &SessionHarness) -> Option<Duration> {
+    let approval = &harness.state.active.approvals[0].approval;
     let millis = approval.deadline?.0 - approval.requested_at.0;
     Some(Duration::from_millis(millis.try_into().unwrap()))
 }
 
 #[test]
-fn g10_an_escalated_budget_question_ends_the_run_when_it_expires() {
-    let of_run = Budget {
+fn g10_expired_escalated_budget_approval_fails_run() {
+    let run_budget = Budget {
         scope: BudgetScope::Run,
         period: BudgetPeriod::Total,
         measure: BudgetMeasure::Tokens,
         limit: 15.0,
     };
-    let mut scene =
-        with_pending_plan(TO_APPROVERS).with_agent(|agent| agent.budgets = vec![of_run]);
-    scene.apply(scene.overall_answer("p1", false, "ann")).unwrap();
-    scene
+    let mut harness =
+        with_pending_plan(TO_APPROVERS).with_agent(|agent| agent.budgets = vec![run_budget]);
+    harness.apply(harness.overall_answer("p1", false, "ann")).unwrap();
+    harness
         .advance_clock(MINUTE)
         .check(Input::Wake, "approval_escalated p2 to approver within Some(30) @r1.1");
-    scene.check(scene.resolve("p2", Resolution::Raise(100.0), "ann"), ROLE_REQUIRED);
-    scene.advance_clock(MINUTE).check(
+    harness.check(harness.resolve("p2", Resolution::Raise(100.0), "ann"), ROLE_REQUIRED);
+    harness.advance_clock(MINUTE).check(
         Input::Wake,
         "
         approval_expired p2 @r1.1
-        run_failed ApprovalExpired (nobody answered in time whether to raise the budget of 15 tokens of this run) @r1.1
+        run_failed ApprovalExpired (the approval to raise the budget of 15 tokens of this run expired without an answer) @r1.1
     ",
     );
 }

@@ -1,28 +1,28 @@
-//! Arguments that people change before they approve (G8).
+//! Arguments that a human edits before approval (G8).
 
 use super::*;
 
-fn edit(scene: &SessionHarness, call: &str, approved: bool, arguments: Value) -> Input {
-    let call_id = scene.call(call);
+fn edit(harness: &SessionHarness, call: &str, approved: bool, arguments: Value) -> Input {
+    let call_id = harness.call(call);
     let reason = Some("less will do".to_owned());
     let answer = PlanStepAnswer { call_id, approved, reason, arguments: Some(arguments) };
-    scene.answer("p1", ApprovalAnswer::Steps(vec![answer]), "ann")
+    harness.answer("p1", ApprovalAnswer::Steps(vec![answer]), "ann")
 }
 
-fn buying(arguments: Value) -> SessionHarness {
+fn with_pending_call(arguments: Value) -> SessionHarness {
     SessionHarness::with_proposed_calls(&[ScriptedCall::Valid("high", arguments)])
 }
 
 #[test]
-fn g8_what_was_edited_is_what_runs_and_the_model_is_told() {
-    let mut scene = buying(json!({"n": 1000}));
-    let decision = scene.apply(edit(&scene, "c1", true, json!({"n": 10}))).unwrap();
+fn g8_edited_arguments_run_and_are_reported_to_model() {
+    let mut harness = with_pending_call(json!({"n": 1000}));
+    let decision = harness.apply(edit(&harness, "c1", true, json!({"n": 10}))).unwrap();
     let [crate::session::Effect::StartTool { arguments, .. }] = &decision.effects[..] else {
         panic!("{:?}", decision.effects);
     };
     assert_eq!(arguments.to_value(), json!({"n": 10}));
-    scene.apply(scene.tool_finishes("c1", completed())).unwrap();
-    scene.check_conversation(
+    harness.apply(harness.tool_finishes("c1", completed())).unwrap();
+    harness.check_conversation(
         "
         user: u1
         assistant:  [high]
@@ -30,19 +30,20 @@ fn g8_what_was_edited_is_what_runs_and_the_model_is_told() {
         42
     ",
     );
-    // What the model had said is still what it had said.
-    let said = scene.state.conversation.messages().into_iter().find_map(|message| match message {
-        Message::Assistant(said) => said.calls.first().cloned(),
-        Message::User { .. } | Message::ToolResults(_) => None,
-    });
-    assert_eq!(said.unwrap().arguments, Arguments::Json(json!({"n": 1000})));
+    // The conversation keeps the arguments that the model proposed.
+    let proposed_call =
+        harness.state.conversation.messages().into_iter().find_map(|message| match message {
+            Message::Assistant(proposed_call) => proposed_call.calls.first().cloned(),
+            Message::User { .. } | Message::ToolResults(_) => None,
+        });
+    assert_eq!(proposed_call.unwrap().arguments, Arguments::Json(json!({"n": 1000})));
 }
 
 #[test]
-fn g8_the_digest_is_that_of_the_edited_arguments() {
-    let mut scene = buying(json!({"n": 1000}));
-    scene.check(
-        edit(&scene, "c1", true, json!({"n": 10})),
+fn g8_digest_covers_edited_arguments() {
+    let mut harness = with_pending_call(json!({"n": 1000}));
+    harness.check(
+        edit(&harness, "c1", true, json!({"n": 10})),
         r#"
         approval_decided p1 +c1 by ann closed @r1.1
         tool_call_allowed c1 by ann p1 as {"n":10} @r1.1
@@ -54,67 +55,67 @@ fn g8_the_digest_is_that_of_the_edited_arguments() {
 }
 
 #[test]
-fn g8_an_edit_that_breaks_the_schema_leaves_the_plan_waiting() {
-    let mut scene =
+fn g8_edit_against_schema_is_rejected_and_plan_stays_open() {
+    let mut harness =
         SessionHarness::with_proposed_calls(&[ScriptedCall::Valid("high_strict", json!({"n": 1}))]);
-    let refused = scene.apply(edit(&scene, "c1", true, json!({"n": "many"}))).unwrap_err();
+    let refused = harness.apply(edit(&harness, "c1", true, json!({"n": "many"}))).unwrap_err();
     assert!(matches!(refused, Rejection::InvalidEdit { .. }), "{refused}");
-    assert_eq!(scene.state.active.approvals.len(), 1);
-    scene.apply(scene.overall_answer("p1", true, "ann")).unwrap();
+    assert_eq!(harness.state.active.approvals.len(), 1);
+    harness.apply(harness.overall_answer("p1", true, "ann")).unwrap();
 }
 
 #[test]
-fn x4_an_edit_that_is_nested_too_deep_leaves_the_plan_waiting() {
-    let mut scene = buying(json!({"n": 1}));
+fn x4_too_deep_edit_is_rejected_and_plan_stays_open() {
+    let mut harness = with_pending_call(json!({"n": 1}));
     let deep = (0..65).fold(json!(1), |inner, _| json!([inner]));
-    scene.check(
-        edit(&scene, "c1", true, deep),
+    harness.check(
+        edit(&harness, "c1", true, deep),
         "! invalid edit of c1: the arguments are nested deeper than 64 levels",
     );
-    assert_eq!(scene.state.active.approvals.len(), 1);
+    assert_eq!(harness.state.active.approvals.len(), 1);
 }
 
 #[test]
-fn g8_an_edit_that_the_policy_denies_leaves_the_plan_waiting() {
-    let mut scene = buying(json!({"n": 1}));
+fn g8_denied_edit_is_rejected_and_plan_stays_open() {
+    let mut harness = with_pending_call(json!({"n": 1}));
     let settings = Settings {
         blocked_tools: [crate::ids::ToolName::parse("high").unwrap()].into(),
-        ..scene.settings()
+        ..harness.settings()
     };
-    scene
+    harness
         .apply(Input::ChangeSettings { patch: settings.into(), title: None, by: user("ann") })
         .unwrap();
-    let refused = scene.apply(edit(&scene, "c1", true, json!({"n": 2}))).unwrap_err();
+    let refused = harness.apply(edit(&harness, "c1", true, json!({"n": 2}))).unwrap_err();
     let Rejection::InvalidEdit { problem, .. } = &refused else { panic!("{refused}") };
     assert!(problem.contains("blocked"), "{problem}");
 }
 
 #[test]
-fn g8_a_rejection_edits_nothing() {
-    let mut scene = buying(json!({"n": 1}));
-    let refused = scene.apply(edit(&scene, "c1", false, json!({"n": 2}))).unwrap_err();
+fn g8_rejection_with_edit_is_invalid() {
+    let mut harness = with_pending_call(json!({"n": 1}));
+    let refused = harness.apply(edit(&harness, "c1", false, json!({"n": 2}))).unwrap_err();
     assert!(matches!(refused, Rejection::InvalidEdit { .. }), "{refused}");
 }
 
 #[test]
-fn g11_the_same_edit_again_is_fine_and_another_is_not() {
-    let mut scene = buying(json!({"n": 1}));
-    scene.apply(edit(&scene, "c1", true, json!({"n": 2}))).unwrap();
-    scene.check(edit(&scene, "c1", true, json!({"n": 2})), "= decided closed repeated");
-    let other = scene.apply(edit(&scene, "c1", true, json!({"n": 3}))).unwrap_err();
+fn g11_repeated_edit_is_idempotent_and_other_edit_conflicts() {
+    let mut harness = with_pending_call(json!({"n": 1}));
+    harness.apply(edit(&harness, "c1", true, json!({"n": 2}))).unwrap();
+    harness.check(edit(&harness, "c1", true, json!({"n": 2})), "= decided closed repeated");
+    let other = harness.apply(edit(&harness, "c1", true, json!({"n": 3}))).unwrap_err();
     assert!(matches!(other, Rejection::AlreadyDecided { .. }), "{other}");
-    let plain = scene.apply(scene.overall_answer("p1", true, "ann")).unwrap_err();
+    let plain = harness.apply(harness.overall_answer("p1", true, "ann")).unwrap_err();
     assert!(matches!(plain, Rejection::AlreadyDecided { .. }), "{plain}");
 }
 
 #[test]
-fn e7_a_replacement_leaves_the_plan_waiting() {
-    let mut scene = buying(json!({"n": 1, "note": "for ann"}));
+fn e7_edit_with_placeholder_is_rejected_and_plan_stays_open() {
+    let mut harness = with_pending_call(json!({"n": 1, "note": "for ann"}));
     for note in ["[redacted]", "for [redacted]"] {
-        let input = edit(&scene, "c1", true, json!({"n": 1, "note": note}));
-        let refused = scene.apply(input).unwrap_err();
+        let input = edit(&harness, "c1", true, json!({"n": 1, "note": note}));
+        let refused = harness.apply(input).unwrap_err();
         let Rejection::InvalidEdit { problem, .. } = &refused else { panic!("{refused}") };
         assert!(problem.starts_with("`arguments.note`: contains `[redacted]`"), "{problem}");
     }
-    scene.apply(scene.overall_answer("p1", true, "ann")).unwrap();
+    harness.apply(harness.overall_answer("p1", true, "ann")).unwrap();
 }

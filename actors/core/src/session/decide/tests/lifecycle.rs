@@ -1,4 +1,4 @@
-//! Creating, changing and closing (S1).
+//! Creating, changing and closing a session (S1).
 
 use super::*;
 
@@ -21,16 +21,16 @@ fn create() -> Input {
 }
 
 #[test]
-fn s1_a_session_is_created_once() {
-    let mut scene = SessionHarness::not_created();
-    scene.check(create(), "session_created ann trader");
-    scene.check(create(), "! the session exists already");
-    scene.check(close(), "session_closed by ann");
-    scene.check(create(), "! the session exists already");
+fn s1_session_is_created_once() {
+    let mut harness = SessionHarness::not_created();
+    harness.check(create(), "session_created ann trader");
+    harness.check(create(), "! the session already exists");
+    harness.check(close(), "session_closed by ann");
+    harness.check(create(), "! the session already exists");
 }
 
 #[test]
-fn nothing_but_creating_reaches_a_session_that_does_not_exist() {
+fn s1_missing_session_accepts_only_creation() {
     let stray = |attempt| AttemptId(Uuid::from_u128(attempt));
     let inputs = [
         submit("u1"),
@@ -47,23 +47,23 @@ fn nothing_but_creating_reaches_a_session_that_does_not_exist() {
         },
     ];
     for input in inputs {
-        let mut scene = SessionHarness::not_created();
-        assert_eq!(scene.apply(input), Err(Rejection::UnknownSession));
+        let mut harness = SessionHarness::not_created();
+        assert_eq!(harness.apply(input), Err(Rejection::UnknownSession));
     }
 }
 
 #[test]
-fn g4_settings_change_and_no_change_is_no_event() {
-    let mut scene = SessionHarness::new();
-    scene.check(
+fn g4_unchanged_settings_emit_no_event() {
+    let mut harness = SessionHarness::new();
+    harness.check(
         change(Autonomy::ReadOnly, Some("books")),
         "session_settings_changed L0 books by ann",
     );
-    scene.check(change(Autonomy::ReadOnly, Some("books")), "");
-    scene.check(change(Autonomy::ReadOnly, None), "session_settings_changed L0 - by ann");
-    scene.apply(submit("u1")).unwrap();
-    scene.check(
-        scene.model_calls(&scripted_calls(["low"])),
+    harness.check(change(Autonomy::ReadOnly, Some("books")), "");
+    harness.check(change(Autonomy::ReadOnly, None), "session_settings_changed L0 - by ann");
+    harness.apply(submit("u1")).unwrap();
+    harness.check(
+        harness.model_calls(&scripted_calls(["low"])),
         "
         message_completed M1 '' @r1.1
         step_completed ToolUse 10 @r1.1
@@ -77,11 +77,11 @@ fn g4_settings_change_and_no_change_is_no_event() {
 }
 
 #[test]
-fn g4_settings_may_change_while_a_run_is_going() {
-    let mut scene = SessionHarness::with_streaming_step();
-    scene.check(change(Autonomy::ReadOnly, None), "session_settings_changed L0 - by ann");
-    scene.check(
-        scene.model_calls(&scripted_calls(["high"])),
+fn g4_settings_can_change_during_run() {
+    let mut harness = SessionHarness::with_streaming_step();
+    harness.check(change(Autonomy::ReadOnly, None), "session_settings_changed L0 - by ann");
+    harness.check(
+        harness.model_calls(&scripted_calls(["high"])),
         "
         message_completed M1 '' @r1.1
         step_completed ToolUse 10 @r1.1
@@ -95,11 +95,12 @@ fn g4_settings_may_change_while_a_run_is_going() {
 }
 
 #[test]
-fn s1_closing_ends_the_run_and_every_queued_one() {
-    let mut scene = SessionHarness::with_proposed_calls(&scripted_calls(["read", "high", "high2"]));
-    scene.apply(submit("u2")).unwrap();
-    scene.apply(submit("u3")).unwrap();
-    scene.check(
+fn s1_closing_cancels_active_and_queued_runs() {
+    let mut harness =
+        SessionHarness::with_proposed_calls(&scripted_calls(["read", "high", "high2"]));
+    harness.apply(submit("u2")).unwrap();
+    harness.apply(submit("u3")).unwrap();
+    harness.check(
         close(),
         "
         approval_cancelled p1 @r1.1
@@ -113,14 +114,14 @@ fn s1_closing_ends_the_run_and_every_queued_one() {
         > stop_tool c1 a2
     ",
     );
-    scene.check(close(), "");
-    assert!(scene.state.is_idle());
+    harness.check(close(), "");
+    assert!(harness.state.is_idle());
 }
 
 #[test]
-fn s1_closing_keeps_what_was_said() {
-    let mut scene = SessionHarness::with_streaming_step();
-    scene.check(
+fn s1_closing_keeps_partial_text() {
+    let mut harness = SessionHarness::with_streaming_step();
+    harness.check(
         Input::CloseSession { by: user("bob"), partial: Some(partial("The price")) },
         "
         message_completed M1 'The price' stopped @r1.1
@@ -130,7 +131,7 @@ fn s1_closing_keeps_what_was_said() {
         > stop_model a1
     ",
     );
-    scene.check_conversation(
+    harness.check_conversation(
         "
         user: u1
         assistant: The price
@@ -139,55 +140,53 @@ fn s1_closing_keeps_what_was_said() {
 }
 
 #[test]
-fn s1_a_closed_session_is_read_only() {
-    let mut scene = SessionHarness::with_streaming_step();
-    scene.apply(close()).unwrap();
-    scene.check(submit("u2"), "! the session is closed and can only be read");
-    scene.check(submit("u1"), "= submitted r1 seq 2 repeated");
-    scene.check(
-        change(Autonomy::Assisted, Some("other")),
-        "! the session is closed and can only be read",
-    );
-    scene.check(cancel(), "! no run is going");
-    scene.check(Input::Wake, "");
-    scene.check(Input::Rehydrated { user_settings: None }, "");
+fn s1_closed_session_is_read_only() {
+    let mut harness = SessionHarness::with_streaming_step();
+    harness.apply(close()).unwrap();
+    harness.check(submit("u2"), "! the session is closed and read-only");
+    harness.check(submit("u1"), "= submitted r1 seq 2 repeated");
+    harness
+        .check(change(Autonomy::Assisted, Some("other")), "! the session is closed and read-only");
+    harness.check(cancel(), "! no run is active");
+    harness.check(Input::Wake, "");
+    harness.check(Input::Rehydrated { user_settings: None }, "");
 }
 
 #[test]
-fn c5_feedback_is_kept_and_changes_nothing() {
+fn c5_feedback_is_recorded_and_changes_nothing() {
     use crate::feedback::{Feedback, MessageRating};
-    let mut scene = SessionHarness::with_streaming_step();
-    scene.apply(scene.model_answers("hello")).unwrap();
-    let before = scene.state.active.clone();
+    let mut harness = SessionHarness::with_streaming_step();
+    harness.apply(harness.model_answers("hello")).unwrap();
+    let before = harness.state.active.clone();
     let message_id = MessageId::parse("m").unwrap();
     let rating = MessageRating::try_from(4).unwrap();
     let feedback = Feedback::Message { message_id, rating, comment: None };
-    let run_id = Some(scene.run("r1"));
+    let run_id = Some(harness.run("r1"));
     let give = || Input::GiveFeedback { feedback: feedback.clone(), run_id, by: user("bob") };
-    scene.apply(give()).unwrap();
-    assert_eq!((&scene.state.active, scene.state.feedback_count), (&before, 1));
-    scene.apply(close()).unwrap();
-    scene.apply(give()).unwrap();
-    scene.state.feedback_count = crate::limits::FEEDBACK_PER_SESSION_MAX;
-    scene.check(give(), "! feedback was given 10000 times already");
+    harness.apply(give()).unwrap();
+    assert_eq!((&harness.state.active, harness.state.feedback_count), (&before, 1));
+    harness.apply(close()).unwrap();
+    harness.apply(give()).unwrap();
+    harness.state.feedback_count = crate::limits::FEEDBACK_PER_SESSION_MAX;
+    harness.check(give(), "! feedback limit reached: 10000 entries per session");
 }
 
 #[test]
-fn s1_unnamed_settings_keep_their_current_values() {
-    let mut scene = SessionHarness::new();
+fn s1_omitted_settings_keep_current_values() {
+    let mut harness = SessionHarness::new();
     let by = || user("ann");
     let autonomy_level = Some(Autonomy::ReadOnly);
     let narrower = SettingsPatch { autonomy_level, ..SettingsPatch::default() };
     let title = Some(Some("plans".to_owned()));
-    scene.check(
+    harness.check(
         Input::ChangeSettings { patch: narrower, title: None, by: by() },
         "session_settings_changed L0 - by ann",
     );
-    // By somebody who had seen the session before that.
+    // The change comes from a client that has not seen the previous change.
     let change = SettingsPatch::default();
-    scene.check(
+    harness.check(
         Input::ChangeSettings { patch: change.clone(), title, by: by() },
         "session_settings_changed L0 plans by ann",
     );
-    scene.check(Input::ChangeSettings { patch: change, title: None, by: by() }, "");
+    harness.check(Input::ChangeSettings { patch: change, title: None, by: by() }, "");
 }

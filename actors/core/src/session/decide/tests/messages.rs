@@ -4,9 +4,9 @@ use super::*;
 use crate::trace_context::TraceContext;
 
 #[test]
-fn s2_a_message_starts_a_run() {
-    let mut scene = SessionHarness::new();
-    scene.check(
+fn s2_message_starts_run() {
+    let mut harness = SessionHarness::new();
+    harness.check(
         submit("u1"),
         "
         message_accepted u1 @r1
@@ -17,15 +17,15 @@ fn s2_a_message_starts_a_run() {
         = submitted r1 seq 2
     ",
     );
-    scene.check(
-        scene.model_answers("Hello."),
+    harness.check(
+        harness.model_answers("Hello."),
         "
         message_completed M1 'Hello.' @r1.1
         step_completed EndTurn 10 @r1.1
         run_completed M1 10 @r1.1
     ",
     );
-    scene.check(
+    harness.check(
         submit("u2"),
         "
         message_accepted u2 @r2
@@ -36,7 +36,7 @@ fn s2_a_message_starts_a_run() {
         = submitted r2 seq 9
     ",
     );
-    scene.check_conversation(
+    harness.check_conversation(
         "
         user: u1
         assistant: Hello.
@@ -46,50 +46,54 @@ fn s2_a_message_starts_a_run() {
 }
 
 #[test]
-fn s1_a_session_without_a_title_is_called_by_its_message() {
-    let mut scene = SessionHarness::new();
-    let of = |scene: &SessionHarness| scene.state.active.title.clone();
-    scene.apply(submit_with("u1", "\n  Buy ore,\nthen sell it.", OnBusy::Queue)).unwrap();
-    assert_eq!(of(&scene).as_deref(), Some("Buy ore,"));
-    scene.apply(scene.model_answers("Done.")).unwrap();
-    scene.apply(submit("u2")).unwrap();
-    assert_eq!(of(&scene).as_deref(), Some("Buy ore,"), "the first one");
+fn s1_untitled_session_takes_title_from_message() {
+    let mut harness = SessionHarness::new();
+    let title = |harness: &SessionHarness| harness.state.active.title.clone();
+    harness.apply(submit_with("u1", "\n  Buy ore,\nthen sell it.", OnBusy::Queue)).unwrap();
+    assert_eq!(title(&harness).as_deref(), Some("Buy ore,"));
+    harness.apply(harness.model_answers("Done.")).unwrap();
+    harness.apply(submit("u2")).unwrap();
+    assert_eq!(
+        title(&harness).as_deref(),
+        Some("Buy ore,"),
+        "the title of the first message is kept"
+    );
 
-    let mut scene = SessionHarness::new();
+    let mut harness = SessionHarness::new();
     let change = |title| Input::ChangeSettings {
         patch: SettingsPatch::default(),
         title: Some(title),
         by: user("ann"),
     };
-    scene.apply(change(Some("Ore".to_owned()))).unwrap();
-    scene.apply(submit("u1")).unwrap();
-    assert_eq!(of(&scene).as_deref(), Some("Ore"), "people's word counts");
-    scene.apply(scene.model_answers("Done.")).unwrap();
-    scene.apply(change(None)).unwrap();
-    scene.apply(submit("u2")).unwrap();
-    assert_eq!(of(&scene).as_deref(), Some("u2"), "nobody wants the old one");
+    harness.apply(change(Some("Ore".to_owned()))).unwrap();
+    harness.apply(submit("u1")).unwrap();
+    assert_eq!(title(&harness).as_deref(), Some("Ore"), "a title set by the user is kept");
+    harness.apply(harness.model_answers("Done.")).unwrap();
+    harness.apply(change(None)).unwrap();
+    harness.apply(submit("u2")).unwrap();
+    assert_eq!(title(&harness).as_deref(), Some("u2"), "the removed title is not restored");
 }
 
 #[test]
-fn s4_a_message_waits_behind_the_run_or_is_refused() {
-    let mut scene = SessionHarness::with_streaming_step();
-    scene.check(
+fn s4_message_during_run_is_queued_or_rejected() {
+    let mut harness = SessionHarness::with_streaming_step();
+    harness.check(
         submit("u2"),
         "
         message_queued u2 @r2
         = submitted r2 seq 6
     ",
     );
-    scene.check(submit_with("u3", "u3", OnBusy::Reject), "! busy r1");
-    scene.check(
+    harness.check(submit_with("u3", "u3", OnBusy::Reject), "! busy r1");
+    harness.check(
         submit("u4"),
         "
         message_queued u4 @r3
         = submitted r3 seq 7
     ",
     );
-    scene.check(
-        scene.model_answers("one"),
+    harness.check(
+        harness.model_answers("one"),
         "
         message_completed M1 'one' @r1.1
         step_completed EndTurn 10 @r1.1
@@ -101,8 +105,8 @@ fn s4_a_message_waits_behind_the_run_or_is_refused() {
         > start_model a2 M2 @r2.1
     ",
     );
-    scene.check(
-        scene.model_answers("two"),
+    harness.check(
+        harness.model_answers("two"),
         "
         message_completed M2 'two' @r2.1
         step_completed EndTurn 10 @r2.1
@@ -114,8 +118,8 @@ fn s4_a_message_waits_behind_the_run_or_is_refused() {
         > start_model a3 M3 @r3.1
     ",
     );
-    // What was refused was not taken: it may come again.
-    scene.check(
+    // A rejected message was not recorded, so it may be submitted again.
+    harness.check(
         submit_with("u3", "u3", OnBusy::Queue),
         "
         message_queued u3 @r4
@@ -125,9 +129,9 @@ fn s4_a_message_waits_behind_the_run_or_is_refused() {
 }
 
 #[test]
-fn s4_reject_is_fine_when_nothing_runs() {
-    let mut scene = SessionHarness::new();
-    scene.check(
+fn s4_reject_option_accepts_message_without_run() {
+    let mut harness = SessionHarness::new();
+    harness.check(
         submit_with("u1", "u1", OnBusy::Reject),
         "
         message_accepted u1 @r1
@@ -141,9 +145,9 @@ fn s4_reject_is_fine_when_nothing_runs() {
 }
 
 #[test]
-fn s5_the_same_message_again_is_the_same_run() {
-    let mut scene = SessionHarness::new();
-    scene.check(
+fn s5_repeated_message_returns_same_run() {
+    let mut harness = SessionHarness::new();
+    harness.check(
         submit("u1"),
         "
         message_accepted u1 @r1
@@ -154,57 +158,57 @@ fn s5_the_same_message_again_is_the_same_run() {
         = submitted r1 seq 2
     ",
     );
-    scene.check(submit("u1"), "= submitted r1 seq 2 repeated");
-    // Repeating never refuses, not even where a new message would be refused.
-    scene.check(submit_with("u1", "u1", OnBusy::Reject), "= submitted r1 seq 2 repeated");
-    scene.check(
+    harness.check(submit("u1"), "= submitted r1 seq 2 repeated");
+    // A repetition is accepted, even where a new message would be rejected.
+    harness.check(submit_with("u1", "u1", OnBusy::Reject), "= submitted r1 seq 2 repeated");
+    harness.check(
         submit("u2"),
         "
         message_queued u2 @r2
         = submitted r2 seq 6
     ",
     );
-    scene.check(submit("u2"), "= submitted r2 seq 6 repeated");
-    scene.apply(scene.model_answers("one")).unwrap();
-    // Its answer does not change when it leaves the queue.
-    scene.check(submit("u2"), "= submitted r2 seq 6 repeated");
-    scene.apply(scene.model_answers("two")).unwrap();
-    scene.check(submit("u1"), "= submitted r1 seq 2 repeated");
+    harness.check(submit("u2"), "= submitted r2 seq 6 repeated");
+    harness.apply(harness.model_answers("one")).unwrap();
+    // The reply does not change when the message leaves the queue.
+    harness.check(submit("u2"), "= submitted r2 seq 6 repeated");
+    harness.apply(harness.model_answers("two")).unwrap();
+    harness.check(submit("u1"), "= submitted r1 seq 2 repeated");
 }
 
 #[test]
-fn s5_another_body_under_the_same_id_is_refused() {
-    let mut scene = SessionHarness::with_streaming_step();
-    scene.check(
+fn s5_reused_message_id_with_other_body_is_rejected() {
+    let mut harness = SessionHarness::with_streaming_step();
+    harness.check(
         submit_with("u1", "something else", OnBusy::Queue),
-        "! message_id u1 was used for another message",
+        "! `message_id` u1 was already used with a different body",
     );
-    scene.apply(submit("u2")).unwrap();
-    scene.check(
+    harness.apply(submit("u2")).unwrap();
+    harness.check(
         submit_with("u2", "something else", OnBusy::Queue),
-        "! message_id u2 was used for another message",
+        "! `message_id` u2 was already used with a different body",
     );
 }
 
 #[test]
 fn s5_cancelled_queued_messages_stay_accepted() {
-    let mut scene = SessionHarness::with_streaming_step();
-    scene.apply(submit("u2")).unwrap();
-    let run_id = Some(scene.state.active.queue[0].run_id);
-    scene.apply(Input::CancelRun { run_id, by: user("ann"), partial: None }).unwrap();
-    scene.check(submit("u2"), "= submitted r2 seq 6 repeated");
+    let mut harness = SessionHarness::with_streaming_step();
+    harness.apply(submit("u2")).unwrap();
+    let run_id = Some(harness.state.active.queue[0].run_id);
+    harness.apply(Input::CancelRun { run_id, by: user("ann"), partial: None }).unwrap();
+    harness.check(submit("u2"), "= submitted r2 seq 6 repeated");
 }
 
 #[test]
-fn x4_the_queue_is_bounded() {
-    let mut scene =
+fn x4_queue_is_bounded() {
+    let mut harness =
         SessionHarness::with_streaming_step().with_rules(|rules| rules.queued_messages_max = 2);
-    scene.apply(submit("u2")).unwrap();
-    scene.apply(submit("u3")).unwrap();
-    scene.check(submit("u4"), "! 2 messages wait already");
-    scene.check(submit("u3"), "= submitted r3 seq 7 repeated");
-    scene.apply(scene.model_answers("one")).unwrap();
-    scene.check(
+    harness.apply(submit("u2")).unwrap();
+    harness.apply(submit("u3")).unwrap();
+    harness.check(submit("u4"), "! the queue is full; the limit is 2");
+    harness.check(submit("u3"), "= submitted r3 seq 7 repeated");
+    harness.apply(harness.model_answers("one")).unwrap();
+    harness.check(
         submit("u4"),
         "
         message_queued u4 @r4
@@ -214,16 +218,16 @@ fn x4_the_queue_is_bounded() {
 }
 
 #[test]
-fn s4_the_queue_goes_on_after_each_kind_of_end() {
+fn s4_queue_continues_after_each_run_outcome() {
     let with_queue = || {
-        let mut scene =
+        let mut harness =
             SessionHarness::with_streaming_step().with_agent(|agent| agent.max_steps = 1);
-        scene.apply(submit("u2")).unwrap();
-        scene
+        harness.apply(submit("u2")).unwrap();
+        harness
     };
-    let mut scene = with_queue();
-    scene.check(
-        scene.model_answers("done"),
+    let mut harness = with_queue();
+    harness.check(
+        harness.model_answers("done"),
         "
         message_completed M1 'done' @r1.1
         step_completed EndTurn 10 @r1.1
@@ -235,9 +239,9 @@ fn s4_the_queue_goes_on_after_each_kind_of_end() {
         > start_model a2 M2 @r2.1
     ",
     );
-    let mut scene = with_queue();
-    scene.check(
-        scene.model_fails(ModelFailure::permanent("no such model"), false),
+    let mut harness = with_queue();
+    harness.check(
+        harness.model_fails(ModelFailure::permanent("no such model"), false),
         "
         message_discarded M1 (no such model) @r1.1
         run_failed ModelError (no such model) @r1.1
@@ -248,9 +252,9 @@ fn s4_the_queue_goes_on_after_each_kind_of_end() {
         > start_model a2 M2 @r2.1
     ",
     );
-    let mut scene = with_queue();
-    scene.check(
-        scene.model_calls(&scripted_calls(["nothing_like_it"])),
+    let mut harness = with_queue();
+    harness.check(
+        harness.model_calls(&scripted_calls(["nothing_like_it"])),
         "
         message_completed M1 '' @r1.1
         step_completed ToolUse 10 @r1.1
@@ -264,8 +268,8 @@ fn s4_the_queue_goes_on_after_each_kind_of_end() {
         > start_model a2 M2 @r2.1
     ",
     );
-    let mut scene = with_queue();
-    scene.check(
+    let mut harness = with_queue();
+    harness.check(
         cancel(),
         "
         message_discarded M1 (the run was cancelled) @r1.1
@@ -282,7 +286,7 @@ fn s4_the_queue_goes_on_after_each_kind_of_end() {
 }
 
 #[test]
-fn a4_a_message_keeps_the_span_it_was_sent_in_until_its_run() {
+fn a4_queued_message_keeps_trace_span() {
     let sent_in = |message_id: &str, span_id: u64| {
         let mut input = submit(message_id);
         if let Input::SubmitMessage { message: NewMessage { traceparent, .. }, .. } = &mut input {
@@ -290,16 +294,16 @@ fn a4_a_message_keeps_the_span_it_was_sent_in_until_its_run() {
         }
         input
     };
-    let mut scene = SessionHarness::new();
-    let parent = |scene: &SessionHarness| {
-        scene.state.active.run.as_ref().and_then(|run| run.traceparent).map(|trace| trace.span_id)
+    let mut harness = SessionHarness::new();
+    let parent = |harness: &SessionHarness| {
+        harness.state.active.run.as_ref().and_then(|run| run.traceparent).map(|trace| trace.span_id)
     };
-    scene.apply(sent_in("u1", 1)).unwrap();
-    assert_eq!(parent(&scene), Some(1));
-    scene.apply(sent_in("u2", 2)).unwrap();
-    scene.apply(submit("u3")).unwrap();
-    scene.apply(scene.model_answers("one")).unwrap();
-    assert_eq!(parent(&scene), Some(2));
-    scene.apply(scene.model_answers("two")).unwrap();
-    assert_eq!(parent(&scene), None);
+    harness.apply(sent_in("u1", 1)).unwrap();
+    assert_eq!(parent(&harness), Some(1));
+    harness.apply(sent_in("u2", 2)).unwrap();
+    harness.apply(submit("u3")).unwrap();
+    harness.apply(harness.model_answers("one")).unwrap();
+    assert_eq!(parent(&harness), Some(2));
+    harness.apply(harness.model_answers("two")).unwrap();
+    assert_eq!(parent(&harness), None);
 }

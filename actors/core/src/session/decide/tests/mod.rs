@@ -1,5 +1,5 @@
-//! Tables of the session machine, a file for each family: from a scene, an input leads to exactly
-//! these events, effects and reply. [`script`] writes them as text with short names.
+//! Tests of [`decide`]: each input must lead to exactly the expected events, effects and reply.
+//! [`notation`] formats them as text with short labels for ids.
 
 mod approvals;
 mod budgets;
@@ -52,7 +52,7 @@ use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 use uuid::Uuid;
 
-/// A session on the stage: its state, the rules, the clock, and a short name for each id.
+/// A session under test: its state, the rules, the clock and a short label for each id.
 struct SessionHarness {
     state: SessionState,
     rules: Rules,
@@ -60,28 +60,27 @@ struct SessionHarness {
     seed: u64,
     labels: IdLabels,
     log: Vec<EventRecord>,
-    /// What the user may spend, and has spent in other sessions.
+    /// The user's budget limit and spending in other sessions.
     account: UserSpending,
-    /// Whether the process is about to end.
+    /// True while the process shuts down.
     is_draining: bool,
 }
 
 impl SessionHarness {
-    /// What the session allows now.
+    /// Returns the session's settings.
     fn settings(&self) -> Settings {
         (*self.state.active.settings).clone()
     }
 
-    /// An open session at L2, whose agent has [`tools`], with backoffs of exactly
-    /// `base * 2^n * jitter`.
+    /// Creates an open session at L2, whose agent has [`tools`], with the default retry policy.
     fn new() -> Self {
-        let mut scene = Self::not_created();
+        let mut harness = Self::not_created();
         let settings = Settings { autonomy_level: Autonomy::Assisted, ..Settings::default() };
         let agent = AgentName::parse("trader").unwrap();
-        scene
+        harness
             .apply(Input::CreateSession { owner: user("ann"), agent, title: None, settings })
             .unwrap();
-        scene
+        harness
     }
 
     fn not_created() -> Self {
@@ -104,18 +103,18 @@ impl SessionHarness {
         }
     }
 
-    /// A session whose model proposed `calls` in its first step.
+    /// Creates a session whose model proposed `calls` in its first step.
     fn with_proposed_calls(calls: &[ScriptedCall]) -> Self {
-        let mut scene = Self::with_streaming_step();
-        scene.propose(calls);
-        scene
+        let mut harness = Self::with_streaming_step();
+        harness.propose(calls);
+        harness
     }
 
-    /// A session that waits for its model's first answer.
+    /// Creates a session whose first model attempt streams.
     fn with_streaming_step() -> Self {
-        let mut scene = Self::new();
-        scene.apply(submit("u1")).unwrap();
-        scene
+        let mut harness = Self::new();
+        harness.apply(submit("u1")).unwrap();
+        harness
     }
 
     fn propose(&mut self, calls: &[ScriptedCall]) {
@@ -133,11 +132,11 @@ impl SessionHarness {
         self
     }
 
-    /// From now on `name` is of that risk.
+    /// Sets the risk of the tool `name`.
     fn set_risk(&mut self, name: &str, risk: Risk) {
-        let judged =
+        let set =
             |tool: Tool| if tool.name.as_str() == name { Tool { risk, ..tool } } else { tool };
-        self.rules.tools = Arc::new(ToolRegistry::new(tools().into_iter().map(judged)));
+        self.rules.tools = Arc::new(ToolRegistry::new(tools().into_iter().map(set)));
     }
 
     fn advance_clock(&mut self, passed: Duration) -> &mut Self {
@@ -150,25 +149,25 @@ impl SessionHarness {
         self
     }
 
-    /// Decides and evolves.
+    /// Decides the input and applies the events to the state.
     fn apply(&mut self, input: Input) -> Result<Decision, Rejection> {
         self.seed += 1;
         let env = Env::new(self.now, self.seed, &self.rules)
             .with_user_spending(self.account())
             .with_draining(self.is_draining);
         let decision = decide(&self.state, input, &env)?;
-        // Names go by first appearance, whoever looks.
+        // Assigns the labels in the order in which the ids first appear.
         drop(self.labels.decision(&decision, self.now));
         for record in &decision.events {
             self.state = evolve(self.state.clone(), record);
             self.log.push(record.clone());
         }
-        // Life and replay are the same (D1).
+        // Replay must lead to the same state (D1).
         assert_eq!(SessionState::replay(self.state.session_id, &self.log), self.state);
         Ok(decision)
     }
 
-    /// What the store would tell of the user: what other sessions spent, and this one (G6).
+    /// Returns the user's spending as the store reports it, including this session (G6).
     fn account(&self) -> UserSpending {
         let mut account = self.account.clone();
         let today = self.now.day();
@@ -182,8 +181,8 @@ impl SessionHarness {
         account
     }
 
-    /// `input` leads to exactly `expected`: events as `name details @run.step`, effects after
-    /// `>`, the reply after `=`, a rejection after `!`.
+    /// Checks that `input` leads to exactly `expected`: events as `name details @run.step`, effects
+    /// after `>`, the reply after `=`, a rejection after `!`.
     #[track_caller]
     fn check(&mut self, input: Input, expected: &str) {
         let now = self.now;
@@ -194,22 +193,23 @@ impl SessionHarness {
         notation::assert_same(&found, expected);
     }
 
-    /// The conversation is exactly `expected`.
+    /// Checks that the conversation is exactly `expected`.
     #[track_caller]
     fn check_conversation(&mut self, expected: &str) {
         let messages =
             self.state.conversation.messages().into_iter().map(|message| match message {
                 Message::User { text, .. } => format!("user: {text}"),
-                Message::Assistant(said) => {
-                    let calls = said.calls.iter().map(|call| format!(" [{}]", call.tool));
-                    format!("assistant: {}{}", said.text, calls.collect::<String>())
+                Message::Assistant(message) => {
+                    let calls = message.calls.iter().map(|call| format!(" [{}]", call.tool));
+                    format!("assistant: {}{}", message.text, calls.collect::<String>())
                 }
                 Message::ToolResults(results) => {
-                    let one = |result: &crate::message::CallResult| {
+                    let line = |result: &crate::message::CallResult| {
                         let mark = if result.is_error { "!" } else { "" };
                         format!("{mark}{}: {}", result.tool, result.text)
                     };
-                    format!("results: {}", results.iter().map(one).collect::<Vec<_>>().join("\n& "))
+                    let lines = results.iter().map(line).collect::<Vec<_>>();
+                    format!("results: {}", lines.join("\n& "))
                 }
             });
         let text = messages.collect::<Vec<_>>().join("\n");
@@ -217,21 +217,21 @@ impl SessionHarness {
         notation::assert_same(&lines, expected);
     }
 
-    fn run(&self, name: &str) -> RunId {
-        RunId(self.labels.id(name))
+    fn run(&self, label: &str) -> RunId {
+        RunId(self.labels.id(label))
     }
 
-    fn call(&self, name: &str) -> CallId {
-        CallId(self.labels.id(name))
+    fn call(&self, label: &str) -> CallId {
+        CallId(self.labels.id(label))
     }
 
-    fn approval(&self, name: &str) -> ApprovalId {
-        ApprovalId(self.labels.id(name))
+    fn approval(&self, label: &str) -> ApprovalId {
+        ApprovalId(self.labels.id(label))
     }
 
-    /// The attempt of that call that runs.
+    /// Returns the id of the call's running attempt.
     fn running_attempt(&self, call: &str) -> AttemptId {
-        let run = self.state.active.run.as_ref().expect("a run is going");
+        let run = self.state.active.run.as_ref().expect("a run is active");
         let call_id = self.call(call);
         let call =
             run.calls.iter().find(|call| call.call_id == call_id).expect("a call of this step");
@@ -241,7 +241,7 @@ impl SessionHarness {
         attempt_id
     }
 
-    /// The model attempt that is under way ends with a message of this text.
+    /// Returns the input with which the streaming model attempt completes with this text.
     fn model_answers(&self, text: &str) -> Input {
         self.model_completes(text, &[])
     }
@@ -271,44 +271,45 @@ impl SessionHarness {
         }
     }
 
-    /// The running attempt of `call` ends so.
+    /// Returns the input with which the call's running attempt ends with this outcome.
     fn tool_finishes(&self, call: &str, outcome: ToolOutcome) -> Input {
         let attempt_id = self.running_attempt(call);
         Input::ToolFinished { call_id: self.call(call), attempt_id, outcome }
     }
 
-    fn overall_answer(&self, approval: &str, approved: bool, by: &str) -> Input {
+    fn overall_answer(&self, approval: &str, approved: bool, user_name: &str) -> Input {
         let answer = ApprovalAnswer::Overall { approved, reason: None };
-        self.answer(approval, answer, by)
+        self.answer(approval, answer, user_name)
     }
 
-    fn step_answers(&self, approval: &str, steps: &[(&str, bool)], by: &str) -> Input {
+    fn step_answers(&self, approval: &str, steps: &[(&str, bool)], user_name: &str) -> Input {
         let step = |(call, approved): &(&str, bool)| PlanStepAnswer {
             call_id: self.call(call),
             approved: *approved,
             reason: None,
             arguments: None,
         };
-        self.answer(approval, ApprovalAnswer::Steps(steps.iter().map(step).collect()), by)
+        self.answer(approval, ApprovalAnswer::Steps(steps.iter().map(step).collect()), user_name)
     }
 
-    fn answer(&self, approval: &str, answer: ApprovalAnswer, by: &str) -> Input {
+    fn answer(&self, approval: &str, answer: ApprovalAnswer, user_name: &str) -> Input {
         let approval_id = self.approval(approval);
-        let by = user(by);
+        let by = user(user_name);
         let (role, surface) = (Role::User, Surface::Rest);
         Input::AnswerApproval { approval_id, answer, for_session: None, by, role, surface }
     }
 
-    /// A person's word on a question without steps.
-    fn resolve(&self, approval: &str, resolution: Resolution, by: &str) -> Input {
-        self.answer(approval, ApprovalAnswer::Resolve { resolution, reason: None }, by)
+    /// Returns the input that answers an approval without steps.
+    fn resolve(&self, approval: &str, resolution: Resolution, user_name: &str) -> Input {
+        self.answer(approval, ApprovalAnswer::Resolve { resolution, reason: None }, user_name)
     }
 }
 
 const USAGE: TokenUsage = TokenUsage { input_tokens: 10, output_tokens: 5, cached_tokens: 0 };
 
-/// `read*`: read-only. `low`, `high*`: writes that must not repeat. `idem`: a high write that
-/// may repeat. `beside`: a high write that may run beside others. `crit`: critical.
+/// Returns the tools of the tests. `read*`: read-only. `low`, `high*`: writes that must not be
+/// repeated. `idem`: a high-risk write that may be repeated. `beside`: a high-risk write that may run
+/// in parallel. `crit`: critical.
 fn tools() -> Vec<Tool> {
     let plain = |name| {
         Tool::for_tests(
@@ -342,7 +343,7 @@ fn tools() -> Vec<Tool> {
     tools
 }
 
-/// A call that the scripted model wants.
+/// A call proposed by the scripted model.
 enum ScriptedCall {
     Valid(&'static str, Value),
     Malformed(&'static str),

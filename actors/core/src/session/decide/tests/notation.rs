@@ -1,9 +1,10 @@
-//! Decisions as text: one line for each event, effect and reply, with short names for ids in the
-//! order in which they appear (`r1` a run, `c1` a call, `a1` an attempt, `p1` an approval, `M1` a
+//! Formats decisions as text: one line for each event, effect and reply, with short labels for ids in
+//! the order in which they appear (`r1` a run, `c1` a call, `a1` an attempt, `p1` an approval, `M1` a
 //! message of the model).
 
 use crate::{
     approval::{Approval, PlanStepDecision},
+    delegation::ChildTask,
     ids::MessageId,
     session::{CallAuthorization, Decision, Effect, EventRecord, Rejection, Reply, SessionEvent},
     time::Timestamp,
@@ -17,21 +18,21 @@ pub(super) struct IdLabels {
 }
 
 impl IdLabels {
-    /// The id of that short name.
-    pub(super) fn id(&self, name: &str) -> Uuid {
-        let given = self.assigned.borrow();
-        let found = given.iter().find(|(_, given)| *given == name);
-        *found.unwrap_or_else(|| panic!("no {name} among {given:?}")).0
+    /// Returns the id with that label.
+    pub(super) fn id(&self, label: &str) -> Uuid {
+        let assigned = self.assigned.borrow();
+        let entry = assigned.iter().find(|(_, assigned)| *assigned == label);
+        *entry.unwrap_or_else(|| panic!("no {label} among {assigned:?}")).0
     }
 
     fn label(&self, kind: char, id: Uuid) -> String {
-        let mut given = self.assigned.borrow_mut();
-        let count = given.values().filter(|name| name.starts_with(kind)).count();
-        given.entry(id).or_insert_with(|| format!("{kind}{}", count + 1)).clone()
+        let mut assigned = self.assigned.borrow_mut();
+        let count = assigned.values().filter(|label| label.starts_with(kind)).count();
+        assigned.entry(id).or_insert_with(|| format!("{kind}{}", count + 1)).clone()
     }
 
     fn message(&self, id: &MessageId) -> String {
-        // Ours are UUIDs, those of people are words.
+        // Ids from Greenroom are UUIDs; the tests use other texts.
         Uuid::try_parse(id.as_str()).map_or(id.to_string(), |id| self.label('M', id))
     }
 
@@ -102,14 +103,14 @@ impl IdLabels {
         }
     }
 
-    #[expect(clippy::wildcard_enum_match_arm, reason = "`what` names every event")]
+    #[expect(clippy::wildcard_enum_match_arm, reason = "`format_event` names every event")]
     fn format_session_event(&self, event: &SessionEvent, now: Timestamp) -> String {
         use SessionEvent as E;
         match event {
             E::SessionCreated { owner, agent, .. } => format!("session_created {owner} {agent}"),
             E::SessionForked { at_seq, owner, agent, conversation, .. } => {
-                let said = conversation.len();
-                format!("session_forked at {at_seq} with {said} messages {owner} {agent}")
+                let count = conversation.len();
+                format!("session_forked at {at_seq} with {count} messages {owner} {agent}")
             }
             E::SessionSettingsChanged { settings, title, by } => {
                 let title = title.as_deref().unwrap_or("-");
@@ -131,7 +132,8 @@ impl IdLabels {
                 format!("message_discarded {} ({reason})", self.message(message_id))
             }
             E::RunStarted { message_id, preflight, workflow, title: _, traceparent: _ } => {
-                let workflow = workflow.as_ref().map(|it| format!(" workflow {}", it.name));
+                let workflow =
+                    workflow.as_ref().map(|workflow| format!(" workflow {}", workflow.name));
                 let workflow = workflow.unwrap_or_default();
                 let preflight = if *preflight { " preflight" } else { "" };
                 format!("run_started {message_id}{preflight}{workflow}")
@@ -146,7 +148,7 @@ impl IdLabels {
             }
             E::StepStarted { attempt_id, attempt, model, planning, compacting } => {
                 let planning = if *planning { " planning" } else { "" };
-                let compacting = compacting.map(|it| format!(" compacting {it}"));
+                let compacting = compacting.map(|through| format!(" compacting {through}"));
                 let compacting = compacting.unwrap_or_default();
                 let attempt_id = self.label('a', attempt_id.0);
                 format!("step_started {attempt_id} #{attempt} {model}{planning}{compacting}")
@@ -167,11 +169,11 @@ impl IdLabels {
                 assert_eq!(until.0 - now.0, i64::try_from(*delay_ms).unwrap());
                 format!("step_retrying #{attempt} failures {failures} ({reason})")
             }
-            other => panic!("not an event of the session itself: {other:?}"),
+            other => panic!("not a session event: {other:?}"),
         }
     }
 
-    #[expect(clippy::wildcard_enum_match_arm, reason = "`what` names every event")]
+    #[expect(clippy::wildcard_enum_match_arm, reason = "`format_event` names every event")]
     fn format_call_event(&self, event: &SessionEvent, now: Timestamp) -> String {
         use SessionEvent as E;
         match event {
@@ -204,8 +206,8 @@ impl IdLabels {
             }
             E::ChildEvent { session_id, call_id, event, .. } => {
                 let (child, call) = (self.label('s', session_id.0), self.label('c', call_id.0));
-                let told = self.format_event(&event.event, event.at);
-                format!("child_event {child} {call} {} [{told}]", event.seq)
+                let inner = self.format_event(&event.event, event.at);
+                format!("child_event {child} {call} {} [{inner}]", event.seq)
             }
             E::ChildGone { session_id, call_id } => {
                 let (child, call) = (self.label('s', session_id.0), self.label('c', call_id.0));
@@ -239,13 +241,15 @@ impl IdLabels {
                 format!("authorization_denied {} requires {level}", self.label('c', call_id.0))
             }
             E::ApprovalRequested { approval } => self.approval(approval, now),
-            E::ApprovalDecided { approval_id, steps, answer: word, closed } => {
+            E::ApprovalDecided { approval_id, steps, answer, closed } => {
                 let closed = if *closed { " closed" } else { "" };
                 let steps = steps.iter().map(|step| self.step(step)).collect::<String>();
-                let word = word.as_ref();
-                let word = word.map(|word| format!(" {} by {}", word.resolution.name(), word.by));
-                let word = word.unwrap_or_default();
-                format!("approval_decided {}{steps}{word}{closed}", self.label('p', approval_id.0))
+                let answer = answer.as_ref();
+                let answer = answer
+                    .map(|answer| format!(" {} by {}", answer.resolution.name(), answer.by))
+                    .unwrap_or_default();
+                let approval = self.label('p', approval_id.0);
+                format!("approval_decided {approval}{steps}{answer}{closed}")
             }
             E::ApprovalEscalated { approval_id, to, deadline } => {
                 let deadline = deadline.map(|end| (end.0 - now.0) / 1000);
@@ -282,7 +286,7 @@ impl IdLabels {
             }
             E::GrantAdded { grant } => {
                 let condition = grant.condition.as_ref();
-                let condition = condition.map(|it| format!(" where {it}")).unwrap_or_default();
+                let condition = condition.map(|text| format!(" where {text}")).unwrap_or_default();
                 format!(
                     "grant_added {} {}{condition}",
                     self.label('g', grant.grant_id.0),
@@ -292,7 +296,7 @@ impl IdLabels {
             E::GrantRevoked { grant_id, by } => {
                 format!("grant_revoked {} by {by}", self.label('g', grant_id.0))
             }
-            other => panic!("not an event of a call: {other:?}"),
+            other => panic!("not a call event: {other:?}"),
         }
     }
 
@@ -330,25 +334,28 @@ impl IdLabels {
                 format!("> start_tool {call} {attempt} {tool}")
             }
             Effect::AcquireExclusiveLock { call_id, key } => {
-                format!("> await_turn {} '{key}'", self.label('c', call_id.0))
+                format!("> acquire_lock {} '{key}'", self.label('c', call_id.0))
             }
-            Effect::AnswerElicitation { attempt_id, elicitation_number: ask, answer } => {
-                format!("> answer_tool {} #{ask} {answer:?}", self.label('a', attempt_id.0))
-            }
-            Effect::StartChild { attempt_id, task: errand, after_seq: after } => {
+            Effect::AnswerElicitation { attempt_id, elicitation_number: number, answer } => {
                 let attempt = self.label('a', attempt_id.0);
-                let child = self.label('s', errand.child.0);
-                let call = self.label('c', errand.parent.call_id.0);
-                let (agent, task) = (&errand.agent, &errand.prompt);
-                format!("> start_child {child} {call} {attempt} {agent} '{task}' after {after}")
+                format!("> answer_elicitation {attempt} #{number} {answer:?}")
             }
-            Effect::NarrowChild { child, parent_settings: within } => {
-                let level = within.autonomy_level.level();
+            Effect::StartChild { attempt_id, task, after_seq } => {
+                let attempt = self.label('a', attempt_id.0);
+                let child = self.label('s', task.child.0);
+                let call = self.label('c', task.parent.call_id.0);
+                let ChildTask { agent, prompt, .. } = &**task;
+                format!(
+                    "> start_child {child} {call} {attempt} {agent} '{prompt}' after {after_seq}"
+                )
+            }
+            Effect::NarrowChild { child, parent_settings } => {
+                let level = parent_settings.autonomy_level.level();
                 format!("> narrow_child {} L{level}", self.label('s', child.0))
             }
-            Effect::CloseChild { child, call_id, after_seq: after, by } => {
+            Effect::CloseChild { child, call_id, after_seq, by } => {
                 let (child, call) = (self.label('s', child.0), self.label('c', call_id.0));
-                format!("> close_child {child} {call} after {after} by {by}")
+                format!("> close_child {child} {call} after {after_seq} by {by}")
             }
             Effect::StopTool { call_id, attempt_id } => {
                 let (call, attempt) = (self.label('c', call_id.0), self.label('a', attempt_id.0));
@@ -358,20 +365,21 @@ impl IdLabels {
     }
 
     fn reply(&self, reply: &Reply) -> String {
-        let again = |repeated| if repeated { " repeated" } else { "" };
+        let repeated_suffix = |repeated| if repeated { " repeated" } else { "" };
         match reply {
-            // Most inputs have nothing else to say.
+            // `Reply::Done` is not shown.
             Reply::Done => String::new(),
             Reply::Submitted { run_id, seq, repeated } => {
-                format!("= submitted {} seq {seq}{}", self.label('r', run_id.0), again(*repeated))
+                let run = self.label('r', run_id.0);
+                format!("= submitted {run} seq {seq}{}", repeated_suffix(*repeated))
             }
             Reply::Steered { run_id, seq, after_decision } => {
-                let when = if *after_decision { " after the decision" } else { "" };
-                format!("= steers {} seq {seq}{when}", self.label('r', run_id.0))
+                let suffix = if *after_decision { " after the decision" } else { "" };
+                format!("= steers {} seq {seq}{suffix}", self.label('r', run_id.0))
             }
             Reply::Answered { closed, repeated } => {
                 let closed = if *closed { " closed" } else { "" };
-                format!("= decided{closed}{}", again(*repeated))
+                format!("= decided{closed}{}", repeated_suffix(*repeated))
             }
             Reply::Cancelled { run_id } => format!("= cancelled {}", self.label('r', run_id.0)),
         }
@@ -386,13 +394,15 @@ impl IdLabels {
             Rejection::UnknownStep { call_id } => {
                 format!("! unknown step {}", self.label('c', call_id.0))
             }
-            Rejection::AlreadyDecided { decisions: first, answer: word } => {
-                let steps = first.iter().map(|step| self.step(step)).collect::<String>();
-                let word = word.as_ref();
-                let word = word.map(|word| format!(" {} by {}", word.resolution.name(), word.by));
-                format!("! already decided{steps}{}", word.unwrap_or_default())
+            Rejection::AlreadyDecided { decisions, answer } => {
+                let steps = decisions.iter().map(|step| self.step(step)).collect::<String>();
+                let answer = answer.as_ref();
+                let answer = answer
+                    .map(|answer| format!(" {} by {}", answer.resolution.name(), answer.by))
+                    .unwrap_or_default();
+                format!("! already decided{steps}{answer}")
             }
-            Rejection::IsChildSession { .. } => "! works for another".to_owned(),
+            Rejection::IsChildSession { .. } => "! is a child session".to_owned(),
             Rejection::UnknownApproval { .. } => "! unknown approval".to_owned(),
             Rejection::UnknownGrant { .. } => "! unknown grant".to_owned(),
             Rejection::InvalidEdit { call_id, problem } => {

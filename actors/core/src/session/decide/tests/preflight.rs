@@ -1,4 +1,4 @@
-//! A plan before the first step, and what a person's word on it covers (G14).
+//! Preflight: the plan before the first step and the calls that its approval covers (G14).
 
 use super::*;
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
     usage::ModelPrice,
 };
 
-/// A message that wants a plan.
+/// Returns the input that plan_submitted a message with a preflight.
 fn submit_preflight(message_id: &str) -> Input {
     let mut input = submit(message_id);
     if let Input::SubmitMessage { message: NewMessage { preflight, .. }, .. } = &mut input {
@@ -17,54 +17,54 @@ fn submit_preflight(message_id: &str) -> Input {
     input
 }
 
-/// A model that is asked for its plan.
-fn planning() -> SessionHarness {
-    let mut scene = SessionHarness::new();
-    scene.apply(submit_preflight("u1")).unwrap();
-    scene
+/// Returns a session whose model is asked for its plan.
+fn with_planning_attempt() -> SessionHarness {
+    let mut harness = SessionHarness::new();
+    harness.apply(submit_preflight("u1")).unwrap();
+    harness
 }
 
-/// The model submits these steps.
-fn submits(scene: &SessionHarness, steps: Value) -> Input {
-    scene.model_calls(&[ScriptedCall::Valid(SUBMIT_PLAN_TOOL, json!({"steps": steps}))])
+/// Returns the input in which the model plan_submitted these steps.
+fn plan_submitted(harness: &SessionHarness, steps: Value) -> Input {
+    harness.model_calls(&[ScriptedCall::Valid(SUBMIT_PLAN_TOOL, json!({"steps": steps}))])
 }
 
 fn step(tool: &str, arguments: Value) -> Value {
     json!({"description": format!("Do {tool}"), "tool": tool, "arguments": arguments})
 }
 
-/// A person is asked about these steps.
+/// Returns a session in which a preflight with these steps waits for approval.
 fn with_pending_preflight(steps: Value) -> SessionHarness {
-    let mut scene = planning();
-    scene.apply(submits(&scene, steps)).unwrap();
-    scene
+    let mut harness = with_planning_attempt();
+    harness.apply(plan_submitted(&harness, steps)).unwrap();
+    harness
 }
 
-/// A person approved these steps, and the first step's answer is awaited.
-fn approved(steps: Value) -> SessionHarness {
-    let mut scene = with_pending_preflight(steps);
-    scene.apply(scene.overall_answer("p1", true, "ann")).unwrap();
-    scene
+/// Returns a session in which a preflight with these steps was approved and the first step streams.
+fn with_approved_preflight(steps: Value) -> SessionHarness {
+    let mut harness = with_pending_preflight(steps);
+    harness.apply(harness.overall_answer("p1", true, "ann")).unwrap();
+    harness
 }
 
-fn approve(scene: &SessionHarness, edits: Vec<ChecklistStepEdit>) -> Input {
-    scene.resolve("p1", Resolution::Approve(edits), "ann")
+fn approve(harness: &SessionHarness, edits: Vec<ChecklistStepEdit>) -> Input {
+    harness.resolve("p1", Resolution::Approve(edits), "ann")
 }
 
 fn edit(position: u32) -> ChecklistStepEdit {
     ChecklistStepEdit { position, ..ChecklistStepEdit::default() }
 }
 
-fn checklist(scene: &SessionHarness) -> Checklist {
-    let asked = &scene.state.active.approvals[0].approval;
-    let ApprovalSubject::Preflight(checklist) = &asked.subject else { panic!("{asked:?}") };
+fn checklist(harness: &SessionHarness) -> Checklist {
+    let approval = &harness.state.active.approvals[0].approval;
+    let ApprovalSubject::Preflight(checklist) = &approval.subject else { panic!("{approval:?}") };
     checklist.clone()
 }
 
 #[test]
-fn g14_a_plan_comes_before_the_first_step_and_a_person_before_the_work() {
-    let mut scene = SessionHarness::new();
-    scene.check(
+fn g14_preflight_plan_needs_approval_before_first_step() {
+    let mut harness = SessionHarness::new();
+    harness.check(
         submit_preflight("u1"),
         "
         message_accepted u1 @r1
@@ -74,16 +74,16 @@ fn g14_a_plan_comes_before_the_first_step_and_a_person_before_the_work() {
         = submitted r1 seq 2
     ",
     );
-    scene.check(
-        submits(&scene, json!([step("high", json!({"quantity": 1000}))])),
+    harness.check(
+        plan_submitted(&harness, json!([step("high", json!({"quantity": 1000}))])),
         "
         step_completed ToolUse 10 @r1
         approval_requested p1 (Carry out a plan of 1 step) write_high_risk within Some(60) @r1
     ",
     );
-    assert!(scene.state.is_waiting_for_approval());
-    scene.check(
-        scene.overall_answer("p1", true, "ann"),
+    assert!(harness.state.is_waiting_for_approval());
+    harness.check(
+        harness.overall_answer("p1", true, "ann"),
         "
         approval_decided p1 approve by ann closed @r1
         preflight_approved p1 +1 by ann @r1
@@ -93,8 +93,8 @@ fn g14_a_plan_comes_before_the_first_step_and_a_person_before_the_work() {
         = decided closed
     ",
     );
-    scene.check(
-        scene.model_calls(&[ScriptedCall::Valid("high", json!({"quantity": 1000}))]),
+    harness.check(
+        harness.model_calls(&[ScriptedCall::Valid("high", json!({"quantity": 1000}))]),
         "
         message_completed M1 '' @r1.1
         step_completed ToolUse 10 @r1.1
@@ -104,16 +104,16 @@ fn g14_a_plan_comes_before_the_first_step_and_a_person_before_the_work() {
         > start_tool c1 a3 high
     ",
     );
-    scene.apply(scene.tool_finishes("c1", completed())).unwrap();
-    scene.check(
-        scene.model_answers("Done."),
+    harness.apply(harness.tool_finishes("c1", completed())).unwrap();
+    harness.check(
+        harness.model_answers("Done."),
         "
         message_completed M2 'Done.' @r1.2
         step_completed EndTurn 10 @r1.2
         run_completed M2 30 @r1.2
     ",
     );
-    scene.check_conversation(
+    harness.check_conversation(
         "
         user: u1
         assistant:  [high]
@@ -124,10 +124,10 @@ fn g14_a_plan_comes_before_the_first_step_and_a_person_before_the_work() {
 }
 
 #[test]
-fn g14_buying_1000_approved_does_not_cover_buying_1000000() {
-    let mut scene = approved(json!([step("high", json!({"quantity": 1000}))]));
-    scene.check(
-        scene.model_calls(&[
+fn g14_approved_step_does_not_cover_other_arguments() {
+    let mut harness = with_approved_preflight(json!([step("high", json!({"quantity": 1000}))]));
+    harness.check(
+        harness.model_calls(&[
             ScriptedCall::Valid("high", json!({"quantity": 1_000_000})),
             ScriptedCall::Valid("high", json!({"quantity": 1000.0})),
             ScriptedCall::Valid("high2", json!({"quantity": 1000})),
@@ -144,12 +144,12 @@ fn g14_buying_1000_approved_does_not_cover_buying_1000000() {
 }
 
 #[test]
-fn g14_each_step_covers_one_call_also_after_a_restart() {
+fn g14_each_step_covers_one_call_across_restart() {
     let same = || ScriptedCall::Valid("beside", json!({"n": 1}));
-    let mut scene = approved(json!([step("beside", json!({"n": 1}))]));
-    scene.apply(Input::Rehydrated { user_settings: None }).unwrap();
-    scene.check(
-        scene.model_calls(&[same(), same()]),
+    let mut harness = with_approved_preflight(json!([step("beside", json!({"n": 1}))]));
+    harness.apply(Input::Rehydrated { user_settings: None }).unwrap();
+    harness.check(
+        harness.model_calls(&[same(), same()]),
         "
         message_completed M2 '' @r1.1
         step_completed ToolUse 10 @r1.1
@@ -161,19 +161,20 @@ fn g14_each_step_covers_one_call_also_after_a_restart() {
         > start_tool c1 a4 beside
     ",
     );
-    let plan = scene.state.active.run.as_ref().and_then(|run| run.preflight.approved());
+    let plan = harness.state.active.run.as_ref().and_then(|run| run.preflight.approved());
     assert_eq!(plan.map(|plan| plan.used_positions.clone()), Some([1].into()));
 }
 
 #[test]
-fn g14_a_denial_overrides_an_approved_step() {
-    let mut scene = approved(json!([step("high", json!({})), step("crit", json!({}))]));
+fn g14_denial_overrides_approved_step() {
+    let mut harness =
+        with_approved_preflight(json!([step("high", json!({})), step("crit", json!({}))]));
     let settings = Settings { autonomy_level: Autonomy::ReadOnly, ..Settings::default() };
-    scene
+    harness
         .apply(Input::ChangeSettings { patch: settings.into(), title: None, by: user("ann") })
         .unwrap();
-    scene.check(
-        scene.model_calls(&scripted_calls(["high", "crit"])),
+    harness.check(
+        harness.model_calls(&scripted_calls(["high", "crit"])),
         "
         message_completed M1 '' @r1.1
         step_completed ToolUse 10 @r1.1
@@ -189,22 +190,26 @@ fn g14_a_denial_overrides_an_approved_step() {
 }
 
 #[test]
-fn g14_a_step_without_arguments_covers_only_what_risks_little() {
+fn g14_step_without_arguments_covers_only_low_risk() {
     let open = |tool: &str| json!({"description": "d", "tool": tool});
-    let mut scene = SessionHarness::new().with_rules(|rules| {
+    let mut harness = SessionHarness::new().with_rules(|rules| {
         rules.matrix = Arc::new(crate::policy::MatrixPreset::AskFirst.into());
     });
     let settings = Settings { autonomy_level: Autonomy::ReadOnly, ..Settings::default() };
-    scene
+    harness
         .apply(Input::ChangeSettings { patch: settings.into(), title: None, by: user("ann") })
         .unwrap();
-    scene.apply(submit_preflight("u1")).unwrap();
-    scene.apply(submits(&scene, json!([open("low"), open("high")]))).unwrap();
-    let expected = "step 2: it says no arguments, so you will be asked when the call comes";
-    assert!(checklist(&scene).warnings.iter().any(|it| it == expected), "{:?}", checklist(&scene));
-    scene.apply(scene.overall_answer("p1", true, "ann")).unwrap();
-    scene.check(
-        scene.model_calls(&scripted_calls(["high", "low", "low"])),
+    harness.apply(submit_preflight("u1")).unwrap();
+    harness.apply(plan_submitted(&harness, json!([open("low"), open("high")]))).unwrap();
+    let expected = "step 2: no arguments are given; the call will need approval";
+    assert!(
+        checklist(&harness).warnings.iter().any(|warning| warning == expected),
+        "{:?}",
+        checklist(&harness)
+    );
+    harness.apply(harness.overall_answer("p1", true, "ann")).unwrap();
+    harness.check(
+        harness.model_calls(&scripted_calls(["high", "low", "low"])),
         "
         message_completed M1 '' @r1.1
         step_completed ToolUse 10 @r1.1
@@ -218,11 +223,11 @@ fn g14_a_step_without_arguments_covers_only_what_risks_little() {
 }
 
 #[test]
-fn g14_a_rejected_preflight_cancels_the_run() {
-    let mut scene = with_pending_preflight(json!([step("high", json!({}))]));
-    scene.apply(submit("u2")).unwrap();
-    scene.check(
-        scene.overall_answer("p1", false, "bob"),
+fn g14_rejected_preflight_cancels_run() {
+    let mut harness = with_pending_preflight(json!([step("high", json!({}))]));
+    harness.apply(submit("u2")).unwrap();
+    harness.check(
+        harness.overall_answer("p1", false, "bob"),
         "
         approval_decided p1 reject by bob closed @r1
         run_cancelled by bob @r1
@@ -234,47 +239,47 @@ fn g14_a_rejected_preflight_cancels_the_run() {
         = decided closed
     ",
     );
-    // The same again is fine, in either form; another is not.
-    scene.check(scene.overall_answer("p1", false, "bob"), "= decided closed repeated");
-    scene.check(scene.resolve("p1", Resolution::Reject, "bob"), "= decided closed repeated");
-    scene.check(scene.overall_answer("p1", true, "bob"), "! already decided reject by bob");
+    // A repeated rejection is accepted in both forms; a different answer conflicts.
+    harness.check(harness.overall_answer("p1", false, "bob"), "= decided closed repeated");
+    harness.check(harness.resolve("p1", Resolution::Reject, "bob"), "= decided closed repeated");
+    harness.check(harness.overall_answer("p1", true, "bob"), "! already decided reject by bob");
 }
 
 #[test]
-fn g14_nobody_answers_in_time() {
-    let mut scene = with_pending_preflight(json!([step("high", json!({}))]));
-    scene.advance_clock(MINUTE).check(
+fn g14_unanswered_preflight_fails_run() {
+    let mut harness = with_pending_preflight(json!([step("high", json!({}))]));
+    harness.advance_clock(MINUTE).check(
         Input::Wake,
         "
         approval_expired p1 @r1
-        run_failed ApprovalExpired (nobody answered in time whether the plan may be carried out) @r1
+        run_failed ApprovalExpired (the approval of the plan expired without an answer) @r1
     ",
     );
-    let late = scene.overall_answer("p1", true, "ann");
-    scene.check(late, "! the approval has expired; nobody answered in time");
+    let late = harness.overall_answer("p1", true, "ann");
+    harness.check(late, "! the approval has expired: its deadline has passed");
 }
 
 #[test]
-fn g14_without_a_plan_people_are_asked_as_usual() {
-    let mut scene = planning();
-    scene.check(
-        scene.model_answers("I would rather talk."),
+fn g14_missing_plan_falls_back_to_normal_approval() {
+    let mut harness = with_planning_attempt();
+    harness.check(
+        harness.model_answers("I would rather talk."),
         "
         step_completed EndTurn 10 @r1
-        preflight_skipped (the model submitted no plan; you are asked about calls as they come) @r1
+        preflight_skipped (the model submitted no plan; normal approval rules apply) @r1
         step_started a2 #1 small @r1.1
         message_started M1 @r1.1
         > start_model a2 M1 @r1.1
     ",
     );
-    scene.apply(scene.model_calls(&scripted_calls(["high"]))).unwrap();
-    assert_eq!(scene.state.active.approvals[0].approval.kind().name(), "plan");
-    let mut scene = planning();
-    scene.check(
-        scene.model_calls(&[ScriptedCall::Malformed(SUBMIT_PLAN_TOOL)]),
+    harness.apply(harness.model_calls(&scripted_calls(["high"]))).unwrap();
+    assert_eq!(harness.state.active.approvals[0].approval.kind().name(), "plan");
+    let mut harness = with_planning_attempt();
+    harness.check(
+        harness.model_calls(&[ScriptedCall::Malformed(SUBMIT_PLAN_TOOL)]),
         "
         step_completed ToolUse 10 @r1
-        preflight_skipped (the model's plan is invalid: not JSON; you are asked about calls as they come) @r1
+        preflight_skipped (the model's plan is invalid: not JSON; normal approval rules apply) @r1
         step_started a2 #1 small @r1.1
         message_started M1 @r1.1
         > start_model a2 M1 @r1.1
@@ -284,13 +289,13 @@ fn g14_without_a_plan_people_are_asked_as_usual() {
 
 #[test]
 fn g14_headless_runs_skip_preflight() {
-    let mut scene = SessionHarness::new().with_agent(|agent| agent.headless = true);
-    scene.check(
+    let mut harness = SessionHarness::new().with_agent(|agent| agent.headless = true);
+    harness.check(
         submit_preflight("u1"),
         "
         message_accepted u1 @r1
         run_started u1 preflight @r1
-        preflight_skipped (there is no plan: nobody is there to look at it) @r1
+        preflight_skipped (no plan was requested: the agent is headless) @r1
         step_started a1 #1 small @r1.1
         message_started M1 @r1.1
         > start_model a1 M1 @r1.1
@@ -300,40 +305,40 @@ fn g14_headless_runs_skip_preflight() {
 }
 
 #[test]
-fn g14_the_session_setting_applies_by_default() {
+fn g14_session_setting_applies_by_default() {
     let settings = Settings { preflight: true, ..Settings::default() };
-    let mut scene = SessionHarness::new();
-    scene
+    let mut harness = SessionHarness::new();
+    harness
         .apply(Input::ChangeSettings { patch: settings.into(), title: None, by: user("ann") })
         .unwrap();
-    scene.apply(submit("u1")).unwrap();
+    harness.apply(submit("u1")).unwrap();
     let is_planning =
-        |scene: &SessionHarness| scene.state.active.run.as_ref().unwrap().is_planning();
-    assert!(is_planning(&scene));
+        |harness: &SessionHarness| harness.state.active.run.as_ref().unwrap().is_planning();
+    assert!(is_planning(&harness));
     let mut plain = submit("u2");
     if let Input::SubmitMessage { message: NewMessage { preflight, .. }, .. } = &mut plain {
         *preflight = Some(false);
     }
-    scene.apply(plain).unwrap();
-    scene.apply(cancel()).unwrap();
-    assert!(!is_planning(&scene), "the queued message said no");
+    harness.apply(plain).unwrap();
+    harness.apply(cancel()).unwrap();
+    assert!(!is_planning(&harness), "the queued message turns it off");
 }
 
 #[test]
-fn m3_a_call_for_a_plan_is_tried_again_and_is_no_step() {
-    let mut scene = planning();
-    scene.check(
-        scene.model_fails(ModelFailure::temporary("overloaded"), false),
+fn m3_planning_call_is_retried_and_is_not_a_step() {
+    let mut harness = with_planning_attempt();
+    harness.check(
+        harness.model_fails(ModelFailure::temporary("overloaded"), false),
         "step_retrying #1 failures 1 (overloaded) @r1",
     );
-    scene.advance_clock(MINUTE).check(
+    harness.advance_clock(MINUTE).check(
         Input::Wake,
         "
         step_started a2 #2 small planning @r1
         > start_model a2 - @r1.0
     ",
     );
-    scene.check(
+    harness.check(
         Input::Rehydrated { user_settings: None },
         "
         step_retrying #2 failures 1 (the server restarted) @r1
@@ -341,7 +346,7 @@ fn m3_a_call_for_a_plan_is_tried_again_and_is_no_step() {
         > start_model a3 - @r1.0
     ",
     );
-    scene.check(
+    harness.check(
         cancel_with("half a plan"),
         "
         step_completed EndTurn 10 @r1
@@ -350,31 +355,34 @@ fn m3_a_call_for_a_plan_is_tried_again_and_is_no_step() {
         = cancelled r1
     ",
     );
-    scene.check_conversation("user: u1");
+    harness.check_conversation("user: u1");
 }
 
 #[test]
-fn s2_the_plan_does_not_count_as_a_step() {
-    let mut scene = SessionHarness::new().with_agent(|agent| agent.max_steps = 1);
-    scene.apply(submit_preflight("u1")).unwrap();
-    scene.apply(submits(&scene, json!([step("high", json!({}))]))).unwrap();
-    scene.apply(scene.overall_answer("p1", true, "ann")).unwrap();
-    scene.apply(scene.model_answers("Done.")).unwrap();
-    assert!(scene.state.is_idle());
-    assert_eq!(scene.state.usage.tokens.input_tokens, 20, "its tokens count");
+fn s2_planning_call_does_not_count_as_step() {
+    let mut harness = SessionHarness::new().with_agent(|agent| agent.max_steps = 1);
+    harness.apply(submit_preflight("u1")).unwrap();
+    harness.apply(plan_submitted(&harness, json!([step("high", json!({}))]))).unwrap();
+    harness.apply(harness.overall_answer("p1", true, "ann")).unwrap();
+    harness.apply(harness.model_answers("Done.")).unwrap();
+    assert!(harness.state.is_idle());
+    assert_eq!(
+        harness.state.usage.tokens.input_tokens, 20,
+        "the tokens of the planning call count"
+    );
 }
 
 #[test]
 fn g14_checklist_contents() {
-    let mut scene = SessionHarness::new();
-    scene.rules.prices = Arc::new(
+    let mut harness = SessionHarness::new();
+    harness.rules.prices = Arc::new(
         [("small".to_owned(), ModelPrice { input: 1.0, output: 10.0, cached: None })].into(),
     );
     let settings = Settings { autonomy_level: Autonomy::Recommendations, ..Settings::default() };
-    scene
+    harness
         .apply(Input::ChangeSettings { patch: settings.into(), title: None, by: user("ann") })
         .unwrap();
-    scene.apply(submit_preflight("u1")).unwrap();
+    harness.apply(submit_preflight("u1")).unwrap();
     let steps = json!([
         {"description": "Think"},
         step("read", json!({})),
@@ -384,8 +392,8 @@ fn g14_checklist_contents() {
         step("nothing", json!({})),
     ]);
     let plan = json!({"steps": steps, "warnings": ["It may rain."]});
-    scene.apply(scene.model_calls(&[ScriptedCall::Valid(SUBMIT_PLAN_TOOL, plan)])).unwrap();
-    let found = serde_json::to_value(checklist(&scene)).unwrap();
+    harness.apply(harness.model_calls(&[ScriptedCall::Valid(SUBMIT_PLAN_TOOL, plan)])).unwrap();
+    let value = serde_json::to_value(checklist(&harness)).unwrap();
     let digest = |arguments: &Value| Digest::hash_json(arguments).to_string();
     let shown = |position: u32, tool: &str, arguments: Value, risk: &str, needs: bool| {
         json!({
@@ -409,43 +417,43 @@ fn g14_checklist_contents() {
         "requiredPermissions": ["autonomy level ASSISTED (L2)"],
         "warnings": [
             "It may rain.",
-            "step 4: it will be denied: crit is critical: requires autonomy level ASSISTED (L2) or \
+            "step 4: the call will be denied: crit is critical: requires autonomy level ASSISTED (L2) or \
              higher; current level: RECOMMENDATIONS",
-            "step 5: invalid arguments of high_strict: `/n`: value is not of type \"integer\"",
+            "step 5: invalid arguments for high_strict: `/n`: value is not of type \"integer\"",
             "step 6: there is no tool named `nothing`",
-            "the plan may need 6 model calls, and a run has 5 at most",
+            "the plan may need 6 model calls; the limit of a run is 5",
         ],
     });
-    assert_eq!(found, expected, "{found:#}");
+    assert_eq!(value, expected, "{value:#}");
 }
 
 #[test]
-fn g14_an_unknown_price_and_a_budget_too_small_are_warned_of() {
-    let mut scene = SessionHarness::new().with_agent(|agent| {
+fn g14_unknown_price_and_small_budget_cause_warnings() {
+    let mut harness = SessionHarness::new().with_agent(|agent| {
         let (scope, period) = (crate::budget::BudgetScope::Run, Default::default());
         let measure = crate::budget::BudgetMeasure::Tokens;
         agent.budgets = vec![crate::budget::Budget { scope, period, measure, limit: 20.0 }];
     });
-    scene.apply(submit_preflight("u1")).unwrap();
-    scene.apply(submits(&scene, json!([step("high", json!({}))]))).unwrap();
-    let found = checklist(&scene);
-    assert_eq!(found.estimated_cost.estimated_usd, None);
+    harness.apply(submit_preflight("u1")).unwrap();
+    harness.apply(plan_submitted(&harness, json!([step("high", json!({}))]))).unwrap();
+    let checklist = checklist(&harness);
+    assert_eq!(checklist.estimated_cost.estimated_usd, None);
     let expected = [
-        "the price of the model `small` is not known",
-        "the plan may cost 30 tokens, and the budget of 20 tokens of this run has 5 left; you \
-         will be asked to raise it",
+        "the price of the model `small` is unknown",
+        "the plan may cost 30 tokens, but the budget of 20 tokens of this run has 5 left; a \
+         raise will need approval",
     ];
-    assert_eq!(found.warnings, expected);
+    assert_eq!(checklist.warnings, expected);
 }
 
 #[test]
 fn e7_placeholders_never_shown_are_rejected_in_steps() {
-    let mut scene =
+    let mut harness =
         with_pending_preflight(json!([step("high", json!({"n": 1})), step("idem", Value::Null)]));
     for position in [1, 2] {
         let arguments = Some(json!({"n": 2, "token": crate::scrub::REDACTED}));
         let edits = vec![ChecklistStepEdit { arguments, ..edit(position) }];
-        let refused = scene.apply(approve(&scene, edits)).unwrap_err();
+        let refused = harness.apply(approve(&harness, edits)).unwrap_err();
         let Rejection::InvalidAnswer { problem } = &refused else { panic!("{refused}") };
         let expected = format!("step {position}: `arguments.token`: contains `[redacted]`");
         assert!(problem.starts_with(&expected), "{problem}");
@@ -459,14 +467,14 @@ fn g14_steps_are_edited_and_skipped_by_position() {
         step("high2", json!({})),
         step("idem", json!({})),
     ]);
-    let mut scene = with_pending_preflight(steps);
+    let mut harness = with_pending_preflight(steps);
     let edits = vec![
         ChecklistStepEdit { arguments: Some(json!({"n": 2, "token": "s3cret"})), ..edit(1) },
         ChecklistStepEdit { skip: true, ..edit(2) },
         ChecklistStepEdit { description: Some("Do idem".to_owned()), ..edit(3) },
     ];
-    scene.check(
-        approve(&scene, edits.clone()),
+    harness.check(
+        approve(&harness, edits.clone()),
         "
         approval_decided p1 approve by ann closed @r1
         preflight_approved p1 ~1 -2 +3 by ann @r1
@@ -476,16 +484,16 @@ fn g14_steps_are_edited_and_skipped_by_position() {
         = decided closed
     ",
     );
-    scene.check(approve(&scene, edits), "= decided closed repeated");
-    scene.check(approve(&scene, vec![]), "! already decided approve by ann");
-    let told = assemble_request(&scene.state, &scene.rules, "small".to_owned());
-    assert_eq!(told.forced_tool, None);
-    let said = told.system.per_run;
-    assert!(said.contains("1. [changed by the person] Do high (high {\"n\":2"));
-    assert!(said.contains("2. [skipped by the person: do not do this] Do high2\n"));
-    assert!(said.contains("3. Do idem (idem {})\n"), "{said}");
-    scene.check(
-        scene.model_calls(&[
+    harness.check(approve(&harness, edits), "= decided closed repeated");
+    harness.check(approve(&harness, vec![]), "! already decided approve by ann");
+    let request = assemble_request(&harness.state, &harness.rules, "small".to_owned());
+    assert_eq!(request.forced_tool, None);
+    let prompt = request.system.per_run;
+    assert!(prompt.contains("1. [changed by the person] Do high (high {\"n\":2"));
+    assert!(prompt.contains("2. [skipped by the person: do not do this] Do high2\n"));
+    assert!(prompt.contains("3. Do idem (idem {})\n"), "{prompt}");
+    harness.check(
+        harness.model_calls(&[
             ScriptedCall::Valid("high", json!({"n": 2, "token": "s3cret"})),
             ScriptedCall::Valid("high2", json!({})),
         ]),
@@ -503,44 +511,38 @@ fn g14_steps_are_edited_and_skipped_by_position() {
 }
 
 #[test]
-fn g14_changes_that_cannot_be_carried_out_leave_the_question_waiting() {
-    let mut scene = with_pending_preflight(json!([step("high_strict", json!({"n": 1}))]));
+fn g14_invalid_edits_are_rejected_and_approval_stays_open() {
+    let mut harness = with_pending_preflight(json!([step("high_strict", json!({"n": 1}))]));
     let to = |tool: &str| ChecklistStepEdit { tool_name: Some(tool.to_owned()), ..edit(1) };
     for (edits, expected) in [
-        (vec![edit(2)], "! the answer can't be taken: the plan has no step 2"),
-        (
-            vec![edit(1), edit(1)],
-            "! the answer must decide at least one step, and none of them twice",
-        ),
+        (vec![edit(2)], "! invalid answer: the plan has no step 2"),
+        (vec![edit(1), edit(1)], "! the answer must decide at least one step, and no step twice"),
         (
             vec![ChecklistStepEdit { arguments: Some(json!({"n": "x"})), ..edit(1) }],
-            "! the answer can't be taken: step 1: `/n`: value is not of type \"integer\"",
+            "! invalid answer: step 1: `/n`: value is not of type \"integer\"",
         ),
-        (
-            vec![to("nothing")],
-            "! the answer can't be taken: step 1: there is no tool named `nothing`",
-        ),
+        (vec![to("nothing")], "! invalid answer: step 1: there is no tool named `nothing`"),
         (
             vec![to("crit")],
-            "! the answer can't be taken: step 1: crit is critical, and can't be put into a plan \
-             by a change",
+            "! invalid answer: step 1: crit is critical; an edit can't add a critical \
+             call to a plan",
         ),
     ] {
-        scene.check(approve(&scene, edits), expected);
+        harness.check(approve(&harness, edits), expected);
     }
-    let stop = scene.resolve("p1", Resolution::Stop, "ann");
-    scene.check(stop, "! a decision on this is `approve`, with `steps` by `position`, or `reject`");
-    assert!(scene.state.is_waiting_for_approval());
-    // Another tool's arguments do not go with it.
-    scene.apply(approve(&scene, vec![to("high")])).unwrap();
-    let plan = scene.state.active.run.as_ref().and_then(|run| run.preflight.approved());
+    let stop = harness.resolve("p1", Resolution::Stop, "ann");
+    harness.check(stop, "! unsupported answer; this approval accepts `approve`, with `steps` by `position`, or `reject`");
+    assert!(harness.state.is_waiting_for_approval());
+    // A changed tool does not keep the arguments of the previous one.
+    harness.apply(approve(&harness, vec![to("high")])).unwrap();
+    let plan = harness.state.active.run.as_ref().and_then(|run| run.preflight.approved());
     assert_eq!(plan.unwrap().steps[0].arguments, None);
 }
 
 #[test]
-fn g14_the_model_is_forced_to_submit_a_plan_and_sees_its_tools() {
-    let scene = planning();
-    let request = assemble_request(&scene.state, &scene.rules, "small".to_owned());
+fn g14_model_is_forced_to_submit_plan_with_tool_list() {
+    let harness = with_planning_attempt();
+    let request = assemble_request(&harness.state, &harness.rules, "small".to_owned());
     assert_eq!(request.forced_tool.as_deref(), Some(SUBMIT_PLAN_TOOL));
     let names: Vec<_> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
     assert_eq!(names.last(), Some(&SUBMIT_PLAN_TOOL));

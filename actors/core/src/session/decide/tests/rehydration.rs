@@ -1,17 +1,17 @@
-//! Coming back from the log at every phase (D2, D3).
+//! Rehydration from the log in every phase (D2, D3).
 
 use super::*;
 
 #[test]
-fn d2_an_idle_session_comes_back_idle() {
+fn d2_idle_session_stays_idle_after_restart() {
     SessionHarness::new().check(Input::Rehydrated { user_settings: None }, "");
 }
 
 #[test]
-fn d2_a_streaming_step_restarts_with_a_new_message() {
-    let mut scene = SessionHarness::with_streaming_step();
-    let old = scene.model_answers("from before");
-    scene.check(
+fn d2_streaming_step_restarts_with_new_message() {
+    let mut harness = SessionHarness::with_streaming_step();
+    let old = harness.model_answers("from before");
+    harness.check(
         Input::Rehydrated { user_settings: None },
         "
         message_discarded M1 (the server restarted) @r1.1
@@ -21,23 +21,23 @@ fn d2_a_streaming_step_restarts_with_a_new_message() {
         > start_model a2 M2 @r1.1
     ",
     );
-    scene.check(old, "");
-    // Restarts of ours don't use up the retries.
+    harness.check(old, "");
+    // Attempts that a restart ended are not counted as failures.
     for _ in 0..5 {
-        scene.apply(Input::Rehydrated { user_settings: None }).unwrap();
+        harness.apply(Input::Rehydrated { user_settings: None }).unwrap();
     }
-    scene.check(
-        scene.model_fails(ModelFailure::temporary("overloaded"), false),
+    harness.check(
+        harness.model_fails(ModelFailure::temporary("overloaded"), false),
         "step_retrying #7 failures 1 (overloaded) @r1.1",
     );
 }
 
 #[test]
-fn d2_a_step_that_backs_off_resumes() {
-    let mut scene = SessionHarness::with_streaming_step();
-    scene.apply(scene.model_fails(ModelFailure::temporary("overloaded"), false)).unwrap();
-    scene.check(Input::Rehydrated { user_settings: None }, "");
-    scene.advance_clock(MINUTE).check(
+fn d2_step_backoff_resumes() {
+    let mut harness = SessionHarness::with_streaming_step();
+    harness.apply(harness.model_fails(ModelFailure::temporary("overloaded"), false)).unwrap();
+    harness.check(Input::Rehydrated { user_settings: None }, "");
+    harness.advance_clock(MINUTE).check(
         Input::Rehydrated { user_settings: None },
         "
         step_started a2 #2 small @r1.1
@@ -47,10 +47,10 @@ fn d2_a_step_that_backs_off_resumes() {
 }
 
 #[test]
-fn d3_running_calls_repeat_only_where_that_is_safe() {
-    let mut scene = SessionHarness::with_streaming_step();
-    scene.check(
-        scene.model_calls(&scripted_calls(["read", "low", "high"])),
+fn d3_only_repeatable_running_calls_are_repeated() {
+    let mut harness = SessionHarness::with_streaming_step();
+    harness.check(
+        harness.model_calls(&scripted_calls(["read", "low", "high"])),
         "
         message_completed M1 '' @r1.1
         step_completed ToolUse 10 @r1.1
@@ -66,16 +66,16 @@ fn d3_running_calls_repeat_only_where_that_is_safe() {
         > start_tool c2 a3 low
     ",
     );
-    scene.check(
+    harness.check(
         Input::Rehydrated { user_settings: None },
         "
         tool_call_retrying c1 #1 failures 0 (the server restarted) @r1.1
-        approval_requested p2 (Say what became of low) c2 write_low_risk within None @r1.1
+        approval_requested p2 (Resolve the unknown outcome of low) c2 write_low_risk within None @r1.1
         tool_call_attempt_started c1 a4 #2 @r1.1
         > start_tool c1 a4 read
     ",
     );
-    scene.check(
+    harness.check(
         Input::Rehydrated { user_settings: None },
         "
         tool_call_retrying c1 #2 failures 0 (the server restarted) @r1.1
@@ -86,11 +86,11 @@ fn d3_running_calls_repeat_only_where_that_is_safe() {
 }
 
 #[test]
-fn d2_a_call_that_backs_off_resumes() {
-    let mut scene = SessionHarness::with_proposed_calls(&scripted_calls(["read"]));
-    scene.apply(scene.tool_finishes("c1", timed_out())).unwrap();
-    scene.check(Input::Rehydrated { user_settings: None }, "");
-    scene.advance_clock(MINUTE).check(
+fn d2_call_backoff_resumes() {
+    let mut harness = SessionHarness::with_proposed_calls(&scripted_calls(["read"]));
+    harness.apply(harness.tool_finishes("c1", timed_out())).unwrap();
+    harness.check(Input::Rehydrated { user_settings: None }, "");
+    harness.advance_clock(MINUTE).check(
         Input::Rehydrated { user_settings: None },
         "
         tool_call_attempt_started c1 a3 #2 @r1.1
@@ -100,10 +100,10 @@ fn d2_a_call_that_backs_off_resumes() {
 }
 
 #[test]
-fn d2_an_approval_still_waits_with_its_old_deadline() {
-    let mut scene = SessionHarness::with_streaming_step();
-    scene.check(
-        scene.model_calls(&scripted_calls(["high"])),
+fn d2_approval_keeps_deadline_across_restart() {
+    let mut harness = SessionHarness::with_streaming_step();
+    harness.check(
+        harness.model_calls(&scripted_calls(["high"])),
         "
         message_completed M1 '' @r1.1
         step_completed ToolUse 10 @r1.1
@@ -111,12 +111,12 @@ fn d2_an_approval_still_waits_with_its_old_deadline() {
         approval_requested p1 (Execute 1 tool) c1 write_high_risk within Some(60) @r1.1
     ",
     );
-    scene.advance_clock(MINUTE - SECOND).check(Input::Rehydrated { user_settings: None }, "");
-    scene.advance_clock(SECOND).check(
+    harness.advance_clock(MINUTE - SECOND).check(Input::Rehydrated { user_settings: None }, "");
+    harness.advance_clock(SECOND).check(
         Input::Rehydrated { user_settings: None },
         "
         approval_expired p1 @r1.1
-        tool_call_failed c1 Expired (nobody answered in time whether this call may run) @r1.1
+        tool_call_failed c1 Expired (the approval expired without an answer) @r1.1
         step_started a2 #1 small @r1.2
         message_started M2 @r1.2
         > start_model a2 M2 @r1.2
@@ -125,11 +125,11 @@ fn d2_an_approval_still_waits_with_its_old_deadline() {
 }
 
 #[test]
-fn d2_an_approval_is_answered_after_the_restart() {
-    let mut scene = SessionHarness::with_proposed_calls(&scripted_calls(["high"]));
-    scene.apply(Input::Rehydrated { user_settings: None }).unwrap();
-    scene.check(
-        scene.overall_answer("p1", true, "ann"),
+fn d2_approval_can_be_answered_after_restart() {
+    let mut harness = SessionHarness::with_proposed_calls(&scripted_calls(["high"]));
+    harness.apply(Input::Rehydrated { user_settings: None }).unwrap();
+    harness.check(
+        harness.overall_answer("p1", true, "ann"),
         "
         approval_decided p1 +c1 by ann closed @r1.1
         tool_call_allowed c1 by ann p1 @r1.1
@@ -141,12 +141,12 @@ fn d2_an_approval_is_answered_after_the_restart() {
 }
 
 #[test]
-fn d2_a_queued_message_still_runs() {
-    let mut scene = SessionHarness::with_streaming_step();
-    scene.apply(submit("u2")).unwrap();
-    scene.apply(Input::Rehydrated { user_settings: None }).unwrap();
-    scene.check(
-        scene.model_answers("one"),
+fn d2_queued_message_runs_after_restart() {
+    let mut harness = SessionHarness::with_streaming_step();
+    harness.apply(submit("u2")).unwrap();
+    harness.apply(Input::Rehydrated { user_settings: None }).unwrap();
+    harness.check(
+        harness.model_answers("one"),
         "
         message_completed M2 'one' @r1.1
         step_completed EndTurn 10 @r1.1
@@ -161,16 +161,16 @@ fn d2_a_queued_message_still_runs() {
 }
 
 #[test]
-fn d3_the_last_unknown_outcome_lets_the_run_go_on() {
-    let mut scene = SessionHarness::with_proposed_calls(&scripted_calls(["low"]));
-    scene.check(
+fn d3_last_resolved_outcome_continues_run() {
+    let mut harness = SessionHarness::with_proposed_calls(&scripted_calls(["low"]));
+    harness.check(
         Input::Rehydrated { user_settings: None },
-        "approval_requested p1 (Say what became of low) c1 write_low_risk within None @r1.1",
+        "approval_requested p1 (Resolve the unknown outcome of low) c1 write_low_risk within None @r1.1",
     );
-    // Coming back once more asks nothing twice.
-    scene.check(Input::Rehydrated { user_settings: None }, "");
-    scene.check(
-        scene.resolve("p1", Resolution::Done(json!("it is noted")), "ann"),
+    // A second restart requests no second approval.
+    harness.check(Input::Rehydrated { user_settings: None }, "");
+    harness.check(
+        harness.resolve("p1", Resolution::Done(json!("it is noted")), "ann"),
         "
         approval_decided p1 done by ann closed @r1.1
         tool_call_completed c1 'it is noted' @r1.1
@@ -183,18 +183,18 @@ fn d3_the_last_unknown_outcome_lets_the_run_go_on() {
 }
 
 #[test]
-fn d3_g13_headless_unknown_outcomes_are_reported_to_the_model() {
-    let mut scene = SessionHarness::new().with_agent(|agent| agent.headless = true);
-    scene.apply(submit("u1")).unwrap();
-    scene.propose(&scripted_calls(["low"]));
-    scene.check(Input::Rehydrated { user_settings: None }, "
+fn d3_g13_headless_unknown_outcome_is_reported_to_model() {
+    let mut harness = SessionHarness::new().with_agent(|agent| agent.headless = true);
+    harness.apply(submit("u1")).unwrap();
+    harness.propose(&scripted_calls(["low"]));
+    harness.check(Input::Rehydrated { user_settings: None }, "
         tool_call_failed c1 OutcomeUnknown (the server restarted while the call ran. The call had been sent: it may or may not have taken effect, and it was not repeated. Check before trying again) @r1.1
         step_started a3 #1 small @r1.2
         message_started M2 @r1.2
         > start_model a3 M2 @r1.2
     ");
-    scene.apply(scene.model_answers("I shall look.")).unwrap();
-    scene.check_conversation("
+    harness.apply(harness.model_answers("I shall look.")).unwrap();
+    harness.check_conversation("
         user: u1
         assistant:  [low]
         results: !low: Outcome unknown: the server restarted while the call ran. The call had been sent: it may or may not have taken effect, and it was not repeated. Check before trying again

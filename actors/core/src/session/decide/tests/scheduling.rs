@@ -1,13 +1,13 @@
-//! Whose turn it is (S3).
+//! Scheduling of calls (S3).
 
 use super::*;
 
 #[test]
-fn s3_read_only_calls_run_at_once_up_to_the_bound() {
-    let mut scene =
+fn s3_read_only_calls_run_in_parallel_up_to_limit() {
+    let mut harness =
         SessionHarness::with_streaming_step().with_rules(|rules| rules.parallel_calls_max = 2);
-    scene.check(
-        scene.model_calls(&scripted_calls(["read", "read2", "read", "read2"])),
+    harness.check(
+        harness.model_calls(&scripted_calls(["read", "read2", "read", "read2"])),
         "
         message_completed M1 '' @r1.1
         step_completed ToolUse 10 @r1.1
@@ -25,16 +25,16 @@ fn s3_read_only_calls_run_at_once_up_to_the_bound() {
         > start_tool c2 a3 read2
     ",
     );
-    scene.check(
-        scene.tool_finishes("c2", completed()),
+    harness.check(
+        harness.tool_finishes("c2", completed()),
         "
         tool_call_completed c2 '42' @r1.1
         tool_call_attempt_started c3 a4 #1 @r1.1
         > start_tool c3 a4 read
     ",
     );
-    scene.check(
-        scene.tool_finishes("c3", completed()),
+    harness.check(
+        harness.tool_finishes("c3", completed()),
         "
         tool_call_completed c3 '42' @r1.1
         tool_call_attempt_started c4 a5 #1 @r1.1
@@ -45,9 +45,9 @@ fn s3_read_only_calls_run_at_once_up_to_the_bound() {
 
 #[test]
 fn s3_other_calls_run_one_at_a_time_in_order() {
-    let mut scene = SessionHarness::with_streaming_step();
-    scene.check(
-        scene.model_calls(&scripted_calls(["low", "read", "low"])),
+    let mut harness = SessionHarness::with_streaming_step();
+    harness.check(
+        harness.model_calls(&scripted_calls(["low", "read", "low"])),
         "
         message_completed M1 '' @r1.1
         step_completed ToolUse 10 @r1.1
@@ -63,9 +63,9 @@ fn s3_other_calls_run_one_at_a_time_in_order() {
         > start_tool c2 a3 read
     ",
     );
-    scene.check(scene.tool_finishes("c2", completed()), "tool_call_completed c2 '42' @r1.1");
-    scene.check(
-        scene.tool_finishes("c1", completed()),
+    harness.check(harness.tool_finishes("c2", completed()), "tool_call_completed c2 '42' @r1.1");
+    harness.check(
+        harness.tool_finishes("c1", completed()),
         "
         tool_call_completed c1 '42' @r1.1
         tool_call_attempt_started c3 a4 #1 @r1.1
@@ -75,10 +75,10 @@ fn s3_other_calls_run_one_at_a_time_in_order() {
 }
 
 #[test]
-fn s3_a_write_waits_behind_an_earlier_one_that_waits_for_a_person() {
-    let mut scene = SessionHarness::with_streaming_step();
-    scene.check(
-        scene.model_calls(&scripted_calls(["high", "low", "read"])),
+fn s3_write_waits_behind_earlier_call_awaiting_approval() {
+    let mut harness = SessionHarness::with_streaming_step();
+    harness.check(
+        harness.model_calls(&scripted_calls(["high", "low", "read"])),
         "
         message_completed M1 '' @r1.1
         step_completed ToolUse 10 @r1.1
@@ -92,10 +92,10 @@ fn s3_a_write_waits_behind_an_earlier_one_that_waits_for_a_person() {
         > start_tool c3 a2 read
     ",
     );
-    scene.check(scene.tool_finishes("c3", completed()), "tool_call_completed c3 '42' @r1.1");
-    assert!(scene.state.is_waiting_for_approval());
-    scene.check(
-        scene.overall_answer("p1", true, "ann"),
+    harness.check(harness.tool_finishes("c3", completed()), "tool_call_completed c3 '42' @r1.1");
+    assert!(harness.state.is_waiting_for_approval());
+    harness.check(
+        harness.overall_answer("p1", true, "ann"),
         "
         approval_decided p1 +c1 by ann closed @r1.1
         tool_call_allowed c1 by ann p1 @r1.1
@@ -104,9 +104,9 @@ fn s3_a_write_waits_behind_an_earlier_one_that_waits_for_a_person() {
         = decided closed
     ",
     );
-    assert!(!scene.state.is_waiting_for_approval());
-    scene.check(
-        scene.tool_finishes("c1", completed()),
+    assert!(!harness.state.is_waiting_for_approval());
+    harness.check(
+        harness.tool_finishes("c1", completed()),
         "
         tool_call_completed c1 '42' @r1.1
         tool_call_attempt_started c2 a4 #1 @r1.1
@@ -116,10 +116,10 @@ fn s3_a_write_waits_behind_an_earlier_one_that_waits_for_a_person() {
 }
 
 #[test]
-fn s3_a_write_before_one_that_waits_for_a_person_runs() {
-    let mut scene = SessionHarness::with_streaming_step();
-    scene.check(
-        scene.model_calls(&scripted_calls(["low", "high"])),
+fn s3_write_before_call_awaiting_approval_runs() {
+    let mut harness = SessionHarness::with_streaming_step();
+    harness.check(
+        harness.model_calls(&scripted_calls(["low", "high"])),
         "
         message_completed M1 '' @r1.1
         step_completed ToolUse 10 @r1.1
@@ -131,17 +131,17 @@ fn s3_a_write_before_one_that_waits_for_a_person_runs() {
         > start_tool c1 a2 low
     ",
     );
-    // Approved early, it still has to wait for its turn.
-    scene.check(
-        scene.overall_answer("p1", true, "ann"),
+    // An approved call still waits for earlier serial calls.
+    harness.check(
+        harness.overall_answer("p1", true, "ann"),
         "
         approval_decided p1 +c2 by ann closed @r1.1
         tool_call_allowed c2 by ann p1 @r1.1
         = decided closed
     ",
     );
-    scene.check(
-        scene.tool_finishes("c1", completed()),
+    harness.check(
+        harness.tool_finishes("c1", completed()),
         "
         tool_call_completed c1 '42' @r1.1
         tool_call_attempt_started c2 a3 #1 @r1.1
@@ -151,10 +151,10 @@ fn s3_a_write_before_one_that_waits_for_a_person_runs() {
 }
 
 #[test]
-fn s3_what_the_catalog_calls_parallel_runs_beside_others() {
-    let mut scene = SessionHarness::with_streaming_step();
-    scene.check(
-        scene.model_calls(&scripted_calls(["high", "beside", "low"])),
+fn s3_parallel_tool_runs_beside_other_calls() {
+    let mut harness = SessionHarness::with_streaming_step();
+    harness.check(
+        harness.model_calls(&scripted_calls(["high", "beside", "low"])),
         "
         message_completed M1 '' @r1.1
         step_completed ToolUse 10 @r1.1
@@ -165,8 +165,8 @@ fn s3_what_the_catalog_calls_parallel_runs_beside_others() {
         approval_requested p1 (Execute 2 tools) c1 c2 write_high_risk within Some(60) @r1.1
     ",
     );
-    scene.check(
-        scene.step_answers("p1", &[("c2", true)], "ann"),
+    harness.check(
+        harness.step_answers("p1", &[("c2", true)], "ann"),
         "
         approval_decided p1 +c2 by ann @r1.1
         tool_call_allowed c2 by ann p1 @r1.1
@@ -175,8 +175,8 @@ fn s3_what_the_catalog_calls_parallel_runs_beside_others() {
         = decided
     ",
     );
-    scene.check(
-        scene.step_answers("p1", &[("c1", true)], "ann"),
+    harness.check(
+        harness.step_answers("p1", &[("c1", true)], "ann"),
         "
         approval_decided p1 +c1 by ann closed @r1.1
         tool_call_allowed c1 by ann p1 @r1.1
@@ -188,23 +188,23 @@ fn s3_what_the_catalog_calls_parallel_runs_beside_others() {
 }
 
 #[test]
-fn s3_a_call_that_backs_off_keeps_its_order() {
-    let mut scene = SessionHarness::with_proposed_calls(&scripted_calls(["idem", "low"]));
-    scene.apply(scene.overall_answer("p1", true, "ann")).unwrap();
-    scene.check(
-        scene.tool_finishes("c1", timed_out()),
+fn s3_call_in_backoff_keeps_its_order() {
+    let mut harness = SessionHarness::with_proposed_calls(&scripted_calls(["idem", "low"]));
+    harness.apply(harness.overall_answer("p1", true, "ann")).unwrap();
+    harness.check(
+        harness.tool_finishes("c1", timed_out()),
         "tool_call_retrying c1 #1 failures 1 (no answer within 5 ms) @r1.1",
     );
-    let due = scene.state.next_wake().unwrap();
-    scene.set_clock(due).check(
+    let due = harness.state.next_wake().unwrap();
+    harness.set_clock(due).check(
         Input::Wake,
         "
         tool_call_attempt_started c1 a3 #2 @r1.1
         > start_tool c1 a3 idem
     ",
     );
-    scene.check(
-        scene.tool_finishes("c1", completed()),
+    harness.check(
+        harness.tool_finishes("c1", completed()),
         "
         tool_call_completed c1 '42' @r1.1
         tool_call_attempt_started c2 a4 #1 @r1.1
@@ -214,24 +214,24 @@ fn s3_a_call_that_backs_off_keeps_its_order() {
 }
 
 #[test]
-fn s3_a_call_that_backs_off_keeps_its_place_among_those_that_run() {
-    let mut scene =
+fn s3_call_in_backoff_keeps_its_slot() {
+    let mut harness =
         SessionHarness::with_streaming_step().with_rules(|rules| rules.parallel_calls_max = 1);
-    scene.apply(scene.model_calls(&scripted_calls(["read", "read2"]))).unwrap();
-    scene.check(
-        scene.tool_finishes("c1", timed_out()),
+    harness.apply(harness.model_calls(&scripted_calls(["read", "read2"]))).unwrap();
+    harness.check(
+        harness.tool_finishes("c1", timed_out()),
         "tool_call_retrying c1 #1 failures 1 (no answer within 5 ms) @r1.1",
     );
-    let due = scene.state.next_wake().unwrap();
-    scene.set_clock(due).check(
+    let due = harness.state.next_wake().unwrap();
+    harness.set_clock(due).check(
         Input::Wake,
         "
         tool_call_attempt_started c1 a3 #2 @r1.1
         > start_tool c1 a3 read
     ",
     );
-    scene.check(
-        scene.tool_finishes("c1", completed()),
+    harness.check(
+        harness.tool_finishes("c1", completed()),
         "
         tool_call_completed c1 '42' @r1.1
         tool_call_attempt_started c2 a4 #1 @r1.1
@@ -241,11 +241,11 @@ fn s3_a_call_that_backs_off_keeps_its_place_among_those_that_run() {
 }
 
 #[test]
-fn a_parallel_limit_of_zero_means_one() {
-    let mut scene =
+fn s3_parallel_limit_of_zero_means_one() {
+    let mut harness =
         SessionHarness::with_streaming_step().with_rules(|rules| rules.parallel_calls_max = 0);
-    scene.check(
-        scene.model_calls(&scripted_calls(["read", "read2"])),
+    harness.check(
+        harness.model_calls(&scripted_calls(["read", "read2"])),
         "
         message_completed M1 '' @r1.1
         step_completed ToolUse 10 @r1.1

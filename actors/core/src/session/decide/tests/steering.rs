@@ -1,4 +1,4 @@
-//! Messages that do not wait their turn: steering and interrupting (S4).
+//! Messages that bypass the queue: steering and interrupting (S4).
 
 use super::*;
 
@@ -6,11 +6,11 @@ fn steer(message_id: &str) -> Input {
     submit_with(message_id, message_id, OnBusy::Steer)
 }
 
-fn interrupt(message_id: &str, said: Option<&str>) -> Input {
+fn interrupt(message_id: &str, partial_text: Option<&str>) -> Input {
     let digest = Digest::hash_bytes(message_id.as_bytes());
     let text = message_id.into();
     let message_id = MessageId::parse(message_id).unwrap();
-    let partial = said.map(|text| Completion {
+    let partial = partial_text.map(|text| Completion {
         message: AssistantMessage { text: text.to_owned(), ..Default::default() },
         usage: USAGE,
         stop_reason: StopReason::EndTurn,
@@ -24,16 +24,16 @@ fn interrupt(message_id: &str, said: Option<&str>) -> Input {
 
 #[test]
 fn s4_steering_is_included_in_the_next_step() {
-    let mut scene = SessionHarness::with_proposed_calls(&[scripted_call("read")]);
-    scene.check(
+    let mut harness = SessionHarness::with_proposed_calls(&[scripted_call("read")]);
+    harness.check(
         steer("also"),
         "
         message_queued also @r1.1
         = steers r1 seq 11
     ",
     );
-    scene.check(
-        scene.tool_finishes("c1", completed()),
+    harness.check(
+        harness.tool_finishes("c1", completed()),
         "
         tool_call_completed c1 '42' @r1.1
         step_started a3 #1 small @r1.2
@@ -42,7 +42,7 @@ fn s4_steering_is_included_in_the_next_step() {
         > start_model a3 M2 @r1.2
     ",
     );
-    scene.check_conversation(
+    harness.check_conversation(
         "
         user: u1
         assistant:  [read]
@@ -50,17 +50,17 @@ fn s4_steering_is_included_in_the_next_step() {
         user: also
     ",
     );
-    // The same message again starts nothing (S5).
-    scene.check(steer("also"), "= submitted r1 seq 11 repeated");
+    // A repetition starts nothing (S5).
+    harness.check(steer("also"), "= submitted r1 seq 11 repeated");
 }
 
 #[test]
-fn s4_steering_that_comes_too_late_starts_the_next_run_before_what_waits() {
-    let mut scene = SessionHarness::with_streaming_step();
-    scene.apply(submit("waits")).unwrap();
-    scene.apply(steer("also")).unwrap();
-    scene.check(
-        scene.model_answers("one"),
+fn s4_late_steering_starts_next_run_before_queue() {
+    let mut harness = SessionHarness::with_streaming_step();
+    harness.apply(submit("waits")).unwrap();
+    harness.apply(steer("also")).unwrap();
+    harness.check(
+        harness.model_answers("one"),
         "
         message_completed M1 'one' @r1.1
         step_completed EndTurn 10 @r1.1
@@ -72,13 +72,13 @@ fn s4_steering_that_comes_too_late_starts_the_next_run_before_what_waits() {
         > start_model a2 M2 @r3.1
     ",
     );
-    assert_eq!(scene.state.active.queue.len(), 1);
+    assert_eq!(harness.state.active.queue.len(), 1);
 }
 
 #[test]
-fn s4_steering_during_a_plan_is_included_after_the_decision() {
-    let mut scene = SessionHarness::with_proposed_calls(&[scripted_call("high")]);
-    scene.check(
+fn s4_steering_during_plan_is_included_after_decision() {
+    let mut harness = SessionHarness::with_proposed_calls(&[scripted_call("high")]);
+    harness.check(
         steer("also"),
         "
         message_queued also @r1.1
@@ -88,9 +88,9 @@ fn s4_steering_during_a_plan_is_included_after_the_decision() {
 }
 
 #[test]
-fn s4_steering_an_idle_session_is_a_message_like_any_other() {
-    let mut scene = SessionHarness::new();
-    scene.check(
+fn s4_steering_of_idle_session_starts_run() {
+    let mut harness = SessionHarness::new();
+    harness.check(
         steer("u1"),
         "
         message_accepted u1 @r1
@@ -104,19 +104,19 @@ fn s4_steering_an_idle_session_is_a_message_like_any_other() {
 }
 
 #[test]
-fn s4_steering_counts_against_the_queue() {
-    let mut scene =
+fn s4_steering_counts_against_queue_limit() {
+    let mut harness =
         SessionHarness::with_streaming_step().with_rules(|rules| rules.queued_messages_max = 1);
-    scene.apply(steer("one")).unwrap();
-    scene.check(steer("two"), "! 1 messages wait already");
-    scene.check(submit("three"), "! 1 messages wait already");
+    harness.apply(steer("one")).unwrap();
+    harness.check(steer("two"), "! the queue is full; the limit is 1");
+    harness.check(submit("three"), "! the queue is full; the limit is 1");
 }
 
 #[test]
-fn s4_an_interrupt_cancels_and_runs_before_what_waits() {
-    let mut scene = SessionHarness::with_streaming_step();
-    scene.apply(submit("waits")).unwrap();
-    scene.check(
+fn s4_interrupt_cancels_run_and_runs_before_queue() {
+    let mut harness = SessionHarness::with_streaming_step();
+    harness.apply(submit("waits")).unwrap();
+    harness.check(
         interrupt("now", Some("I was say")),
         "
         message_completed M1 'I was say' stopped @r1.1
@@ -131,9 +131,9 @@ fn s4_an_interrupt_cancels_and_runs_before_what_waits() {
         = submitted r3 seq 10
     ",
     );
-    scene.check(interrupt("now", None), "= submitted r3 seq 10 repeated");
-    scene.check(
-        scene.model_answers("done"),
+    harness.check(interrupt("now", None), "= submitted r3 seq 10 repeated");
+    harness.check(
+        harness.model_answers("done"),
         "
         message_completed M2 'done' @r3.1
         step_completed EndTurn 10 @r3.1
@@ -148,20 +148,20 @@ fn s4_an_interrupt_cancels_and_runs_before_what_waits() {
 }
 
 #[test]
-fn s4_an_interrupt_closes_the_plan_that_waits() {
-    let mut scene = SessionHarness::with_proposed_calls(&[scripted_call("high")]);
-    let decision = scene.apply(interrupt("now", None)).unwrap();
+fn s4_interrupt_cancels_open_plan() {
+    let mut harness = SessionHarness::with_proposed_calls(&[scripted_call("high")]);
+    let decision = harness.apply(interrupt("now", None)).unwrap();
     let cancelled = |record: &EventRecord| {
         matches!(record.event, crate::session::SessionEvent::ApprovalCancelled { .. })
     };
     assert!(decision.events.iter().any(cancelled));
-    assert!(scene.state.active.approvals.is_empty());
+    assert!(harness.state.active.approvals.is_empty());
 }
 
 #[test]
-fn s4_an_interrupt_of_a_closed_session_is_refused() {
-    let mut scene = SessionHarness::new();
-    scene.apply(Input::CloseSession { by: user("ann"), partial: None }).unwrap();
-    let refused = scene.apply(interrupt("now", None)).unwrap_err();
+fn s4_interrupt_of_closed_session_is_rejected() {
+    let mut harness = SessionHarness::new();
+    harness.apply(Input::CloseSession { by: user("ann"), partial: None }).unwrap();
+    let refused = harness.apply(interrupt("now", None)).unwrap_err();
     assert_eq!(refused, Rejection::SessionClosed);
 }

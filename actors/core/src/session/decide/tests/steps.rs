@@ -1,4 +1,4 @@
-//! Ends of model attempts (S2, M3).
+//! The end of model attempts (S2, M3, M4).
 
 use super::*;
 
@@ -7,10 +7,10 @@ fn overloaded() -> ModelFailure {
 }
 
 #[test]
-fn s2_calls_then_a_final_answer() {
-    let mut scene = SessionHarness::with_streaming_step();
-    scene.check(
-        scene.model_completes("Looking.", &scripted_calls(["read"])),
+fn s2_run_calls_tools_then_answers() {
+    let mut harness = SessionHarness::with_streaming_step();
+    harness.check(
+        harness.model_completes("Looking.", &scripted_calls(["read"])),
         "
         message_completed M1 'Looking.' @r1.1
         step_completed ToolUse 10 @r1.1
@@ -20,8 +20,8 @@ fn s2_calls_then_a_final_answer() {
         > start_tool c1 a2 read
     ",
     );
-    scene.check(
-        scene.tool_finishes("c1", completed()),
+    harness.check(
+        harness.tool_finishes("c1", completed()),
         "
         tool_call_completed c1 '42' @r1.1
         step_started a3 #1 small @r1.2
@@ -29,15 +29,15 @@ fn s2_calls_then_a_final_answer() {
         > start_model a3 M2 @r1.2
     ",
     );
-    scene.check(
-        scene.model_answers("It is 42."),
+    harness.check(
+        harness.model_answers("It is 42."),
         "
         message_completed M2 'It is 42.' @r1.2
         step_completed EndTurn 10 @r1.2
         run_completed M2 20 @r1.2
     ",
     );
-    scene.check_conversation(
+    harness.check_conversation(
         "
         user: u1
         assistant: Looking. [read]
@@ -48,38 +48,38 @@ fn s2_calls_then_a_final_answer() {
 }
 
 #[test]
-fn s2_an_empty_answer_ends_the_run_and_is_not_conversation() {
-    let mut scene = SessionHarness::with_streaming_step();
-    scene.check(
-        scene.model_answers(""),
+fn s2_empty_answer_completes_run_without_message() {
+    let mut harness = SessionHarness::with_streaming_step();
+    harness.check(
+        harness.model_answers(""),
         "
         message_completed M1 '' @r1.1
         step_completed EndTurn 10 @r1.1
         run_completed M1 10 @r1.1
     ",
     );
-    scene.check_conversation("user: u1");
+    harness.check_conversation("user: u1");
 }
 
 #[test]
-fn m3_a_temporary_failure_that_nobody_saw_keeps_the_message_open() {
-    let mut scene = SessionHarness::with_streaming_step();
-    scene.check(
-        scene.model_fails(overloaded(), false),
+fn m3_failure_before_first_delta_keeps_message_open() {
+    let mut harness = SessionHarness::with_streaming_step();
+    harness.check(
+        harness.model_fails(overloaded(), false),
         "step_retrying #1 failures 1 (overloaded) @r1.1",
     );
-    let due = scene.state.next_wake().unwrap();
-    scene.set_clock(Timestamp(due.0 - 1)).check(Input::Wake, "");
-    scene.set_clock(due).check(
+    let due = harness.state.next_wake().unwrap();
+    harness.set_clock(Timestamp(due.0 - 1)).check(Input::Wake, "");
+    harness.set_clock(due).check(
         Input::Wake,
         "
         step_started a2 #2 small @r1.1
         > start_model a2 M1 @r1.1
     ",
     );
-    scene.check(Input::Wake, "");
-    scene.check(
-        scene.model_answers("Hello."),
+    harness.check(Input::Wake, "");
+    harness.check(
+        harness.model_answers("Hello."),
         "
         message_completed M1 'Hello.' @r1.1
         step_completed EndTurn 10 @r1.1
@@ -89,17 +89,17 @@ fn m3_a_temporary_failure_that_nobody_saw_keeps_the_message_open() {
 }
 
 #[test]
-fn m3_a_cut_stream_is_discarded_and_restarted() {
-    let mut scene = SessionHarness::with_streaming_step();
-    scene.check(
-        scene.model_fails(overloaded(), true),
+fn m3_cut_stream_is_discarded_and_restarted() {
+    let mut harness = SessionHarness::with_streaming_step();
+    harness.check(
+        harness.model_fails(overloaded(), true),
         "
         message_discarded M1 (overloaded) @r1.1
         step_retrying #1 failures 1 (overloaded) @r1.1
     ",
     );
-    let due = scene.state.next_wake().unwrap();
-    scene.set_clock(due).check(
+    let due = harness.state.next_wake().unwrap();
+    harness.set_clock(due).check(
         Input::Wake,
         "
         step_started a2 #2 small @r1.1
@@ -110,18 +110,18 @@ fn m3_a_cut_stream_is_discarded_and_restarted() {
 }
 
 #[test]
-fn m3_a_permanent_failure_ends_the_run() {
+fn m3_permanent_failure_fails_run() {
     for streamed in [false, true] {
-        let mut scene = SessionHarness::with_streaming_step();
+        let mut harness = SessionHarness::with_streaming_step();
         let failure = ModelFailure::from_status(401, "bad key", None);
-        scene.check(
-            scene.model_fails(failure, streamed),
+        harness.check(
+            harness.model_fails(failure, streamed),
             "
             message_discarded M1 (bad key) @r1.1
             run_failed ModelError (bad key) @r1.1
         ",
         );
-        scene.check(
+        harness.check(
             submit("u2"),
             "
             message_accepted u2 @r2
@@ -136,31 +136,31 @@ fn m3_a_permanent_failure_ends_the_run() {
 }
 
 #[test]
-fn m3_retries_are_exhausted() {
-    let mut scene = SessionHarness::with_streaming_step();
+fn m3_exhausted_retries_fail_run() {
+    let mut harness = SessionHarness::with_streaming_step();
     for _ in 0..3 {
-        scene.apply(scene.model_fails(overloaded(), false)).unwrap();
-        let due = scene.state.next_wake().unwrap();
-        scene.set_clock(due).apply(Input::Wake).unwrap();
+        harness.apply(harness.model_fails(overloaded(), false)).unwrap();
+        let due = harness.state.next_wake().unwrap();
+        harness.set_clock(due).apply(Input::Wake).unwrap();
     }
-    scene.check(
-        scene.model_fails(overloaded(), false),
+    harness.check(
+        harness.model_fails(overloaded(), false),
         "
         message_discarded M1 (overloaded) @r1.1
         run_failed ModelUnavailable (overloaded) @r1.1
     ",
     );
-    assert!(scene.state.is_idle());
+    assert!(harness.state.is_idle());
 }
 
 #[test]
-fn m3_failures_are_counted_anew_for_each_step() {
-    let mut scene = SessionHarness::with_streaming_step();
-    scene.apply(scene.model_fails(overloaded(), false)).unwrap();
-    let due = scene.state.next_wake().unwrap();
-    scene.set_clock(due).apply(Input::Wake).unwrap();
-    scene.check(
-        scene.model_calls(&scripted_calls(["no_such_tool"])),
+fn m3_failures_are_counted_per_step() {
+    let mut harness = SessionHarness::with_streaming_step();
+    harness.apply(harness.model_fails(overloaded(), false)).unwrap();
+    let due = harness.state.next_wake().unwrap();
+    harness.set_clock(due).apply(Input::Wake).unwrap();
+    harness.check(
+        harness.model_calls(&scripted_calls(["no_such_tool"])),
         "
         message_completed M1 '' @r1.1
         step_completed ToolUse 10 @r1.1
@@ -171,19 +171,19 @@ fn m3_failures_are_counted_anew_for_each_step() {
         > start_model a3 M2 @r1.2
     ",
     );
-    scene.check(
-        scene.model_fails(overloaded(), false),
+    harness.check(
+        harness.model_fails(overloaded(), false),
         "step_retrying #1 failures 1 (overloaded) @r1.2",
     );
 }
 
 #[test]
-fn m3_retry_after_is_honoured_up_to_the_cap() {
-    let delay = |asked: Option<Duration>| {
-        let mut scene = SessionHarness::with_streaming_step();
-        let failure = ModelFailure::from_status(429, "slow down", asked);
-        scene.apply(scene.model_fails(failure, false)).unwrap();
-        scene.state.next_wake().unwrap().saturating_duration_since(scene.now)
+fn m3_retry_after_is_honoured_up_to_cap() {
+    let delay = |retry_after: Option<Duration>| {
+        let mut harness = SessionHarness::with_streaming_step();
+        let failure = ModelFailure::from_status(429, "slow down", retry_after);
+        harness.apply(harness.model_fails(failure, false)).unwrap();
+        harness.state.next_wake().unwrap().saturating_duration_since(harness.now)
     };
     assert!(delay(None) <= SECOND);
     assert_eq!(delay(Some(7 * SECOND)), 7 * SECOND);
@@ -191,25 +191,25 @@ fn m3_retry_after_is_honoured_up_to_the_cap() {
 }
 
 #[test]
-fn superseded_model_attempts_change_nothing() {
-    let mut scene = SessionHarness::with_streaming_step();
-    let first = scene.model_answers("too late");
-    scene.apply(scene.model_fails(overloaded(), false)).unwrap();
-    scene.check(first.clone(), "");
-    let due = scene.state.next_wake().unwrap();
-    scene.set_clock(due).apply(Input::Wake).unwrap();
-    scene.check(first.clone(), "");
-    scene.apply(scene.model_answers("in time")).unwrap();
-    scene.check(first, "");
+fn m3_superseded_model_attempt_changes_nothing() {
+    let mut harness = SessionHarness::with_streaming_step();
+    let first = harness.model_answers("too late");
+    harness.apply(harness.model_fails(overloaded(), false)).unwrap();
+    harness.check(first.clone(), "");
+    let due = harness.state.next_wake().unwrap();
+    harness.set_clock(due).apply(Input::Wake).unwrap();
+    harness.check(first.clone(), "");
+    harness.apply(harness.model_answers("in time")).unwrap();
+    harness.check(first, "");
 }
 
 #[test]
-fn s2_the_calls_of_the_last_step_still_run_then_the_run_fails() {
-    let mut scene = SessionHarness::with_streaming_step().with_agent(|agent| agent.max_steps = 2);
-    scene.apply(scene.model_calls(&scripted_calls(["read"]))).unwrap();
-    scene.apply(scene.tool_finishes("c1", completed())).unwrap();
-    scene.check(
-        scene.model_calls(&scripted_calls(["read"])),
+fn s2_calls_of_last_step_run_then_run_fails() {
+    let mut harness = SessionHarness::with_streaming_step().with_agent(|agent| agent.max_steps = 2);
+    harness.apply(harness.model_calls(&scripted_calls(["read"]))).unwrap();
+    harness.apply(harness.tool_finishes("c1", completed())).unwrap();
+    harness.check(
+        harness.model_calls(&scripted_calls(["read"])),
         "
         message_completed M2 '' @r1.2
         step_completed ToolUse 10 @r1.2
@@ -219,14 +219,14 @@ fn s2_the_calls_of_the_last_step_still_run_then_the_run_fails() {
         > start_tool c2 a4 read
     ",
     );
-    scene.check(
-        scene.tool_finishes("c2", completed()),
+    harness.check(
+        harness.tool_finishes("c2", completed()),
         "
         tool_call_completed c2 '42' @r1.2
         run_failed MaxIterations (maximum iterations reached without final answer) @r1.2
     ",
     );
-    scene.check(
+    harness.check(
         submit("u2"),
         "
         message_accepted u2 @r2
@@ -237,7 +237,7 @@ fn s2_the_calls_of_the_last_step_still_run_then_the_run_fails() {
         = submitted r2 seq 21
     ",
     );
-    scene.check_conversation(
+    harness.check_conversation(
         "
         user: u1
         assistant:  [read]
@@ -249,47 +249,47 @@ fn s2_the_calls_of_the_last_step_still_run_then_the_run_fails() {
     );
 }
 
-fn with_spare() -> SessionHarness {
-    let mut scene = SessionHarness::new()
+fn with_fallback_model() -> SessionHarness {
+    let mut harness = SessionHarness::new()
         .with_agent(|agent| agent.models = ["large", "small"].map(str::to_owned).into());
-    let priced = |usd| crate::usage::ModelPrice { input: usd, output: usd, cached: None };
-    let prices = [("large", priced(1e6)), ("small", priced(1e3))];
+    let price_of = |usd| crate::usage::ModelPrice { input: usd, output: usd, cached: None };
+    let prices = [("large", price_of(1e6)), ("small", price_of(1e3))];
     let prices = prices.map(|(name, price)| (name.to_owned(), price));
-    scene.rules.prices = Arc::new(prices.into());
-    scene.apply(submit("u1")).unwrap();
-    scene
+    harness.rules.prices = Arc::new(prices.into());
+    harness.apply(submit("u1")).unwrap();
+    harness
 }
 
-fn exhaust(scene: &mut SessionHarness, streamed: bool) {
+fn exhaust(harness: &mut SessionHarness, streamed: bool) {
     for _ in 0..3 {
-        scene.apply(scene.model_fails(overloaded(), streamed)).unwrap();
-        let due = scene.state.next_wake().unwrap();
-        scene.set_clock(due).apply(Input::Wake).unwrap();
+        harness.apply(harness.model_fails(overloaded(), streamed)).unwrap();
+        let due = harness.state.next_wake().unwrap();
+        harness.set_clock(due).apply(Input::Wake).unwrap();
     }
 }
 
 #[test]
-fn m4_an_exhausted_model_gives_way_to_the_next() {
-    let mut scene = with_spare();
-    exhaust(&mut scene, false);
-    scene.check(
-        scene.model_fails(overloaded(), false),
+fn m4_exhausted_model_falls_back_to_next() {
+    let mut harness = with_fallback_model();
+    exhaust(&mut harness, false);
+    harness.check(
+        harness.model_fails(overloaded(), false),
         "
         step_model_fallback #4 large to small (overloaded) @r1.1
         step_started a5 #5 small @r1.1
         > start_model a5 M1 @r1.1
     ",
     );
-    // It has retries of its own, and the run stays with it.
-    scene.check(
-        scene.model_fails(overloaded(), false),
+    // The next model has its own retries, and the run keeps using it.
+    harness.check(
+        harness.model_fails(overloaded(), false),
         "step_retrying #5 failures 1 (overloaded) @r1.1",
     );
-    let due = scene.state.next_wake().unwrap();
-    scene.set_clock(due).apply(Input::Wake).unwrap();
-    scene.apply(scene.model_completes("Looking.", &scripted_calls(["read"]))).unwrap();
-    scene.check(
-        scene.tool_finishes("c1", completed()),
+    let due = harness.state.next_wake().unwrap();
+    harness.set_clock(due).apply(Input::Wake).unwrap();
+    harness.apply(harness.model_completes("Looking.", &scripted_calls(["read"]))).unwrap();
+    harness.check(
+        harness.tool_finishes("c1", completed()),
         "
         tool_call_completed c1 '42' @r1.1
         step_started a8 #1 small @r1.2
@@ -297,20 +297,24 @@ fn m4_an_exhausted_model_gives_way_to_the_next() {
         > start_model a8 M2 @r1.2
     ",
     );
-    scene.apply(scene.model_answers("42.")).unwrap();
-    let spent = scene.state.usage;
-    assert_eq!(spent.cost_usd, Some(spent.tokens.total() as f64 / 1e3), "M6: at its own price");
-    // The next run begins with the first again.
-    scene.apply(submit("u2")).unwrap();
-    assert_eq!(scene.state.active.run.as_ref().unwrap().model.as_deref(), Some("large"));
+    harness.apply(harness.model_answers("42.")).unwrap();
+    let spent = harness.state.usage;
+    assert_eq!(
+        spent.cost_usd,
+        Some(spent.tokens.total() as f64 / 1e3),
+        "M6: priced by the fallback model"
+    );
+    // The next run starts with the first model.
+    harness.apply(submit("u2")).unwrap();
+    assert_eq!(harness.state.active.run.as_ref().unwrap().model.as_deref(), Some("large"));
 }
 
 #[test]
-fn m4_what_clients_saw_of_the_first_is_discarded() {
-    let mut scene = with_spare();
-    exhaust(&mut scene, true);
-    scene.check(
-        scene.model_fails(overloaded(), true),
+fn m4_fallback_discards_streamed_text() {
+    let mut harness = with_fallback_model();
+    exhaust(&mut harness, true);
+    harness.check(
+        harness.model_fails(overloaded(), true),
         "
         message_discarded M4 (overloaded) @r1.1
         step_model_fallback #4 large to small (overloaded) @r1.1
@@ -322,13 +326,13 @@ fn m4_what_clients_saw_of_the_first_is_discarded() {
 }
 
 #[test]
-fn m4_when_the_last_is_exhausted_the_run_fails() {
-    let mut scene = with_spare();
-    exhaust(&mut scene, false);
-    scene.apply(scene.model_fails(overloaded(), false)).unwrap();
-    exhaust(&mut scene, false);
-    scene.check(
-        scene.model_fails(overloaded(), false),
+fn m4_exhausted_last_model_fails_run() {
+    let mut harness = with_fallback_model();
+    exhaust(&mut harness, false);
+    harness.apply(harness.model_fails(overloaded(), false)).unwrap();
+    exhaust(&mut harness, false);
+    harness.check(
+        harness.model_fails(overloaded(), false),
         "
         message_discarded M1 (overloaded) @r1.1
         run_failed ModelUnavailable (overloaded) @r1.1
@@ -337,10 +341,10 @@ fn m4_when_the_last_is_exhausted_the_run_fails() {
 }
 
 #[test]
-fn m4_m3_a_request_that_is_refused_is_not_tried_elsewhere() {
-    let mut scene = with_spare();
-    scene.check(
-        scene.model_fails(ModelFailure::from_status(400, "too long", None), false),
+fn m4_m3_rejected_request_does_not_fall_back() {
+    let mut harness = with_fallback_model();
+    harness.check(
+        harness.model_fails(ModelFailure::from_status(400, "too long", None), false),
         "
         message_discarded M1 (too long) @r1.1
         run_failed ModelError (too long) @r1.1
@@ -349,31 +353,34 @@ fn m4_m3_a_request_that_is_refused_is_not_tried_elsewhere() {
 }
 
 #[test]
-fn m4_r4_an_open_circuit_falls_back_at_once_except_for_the_last_model() {
-    let mut scene = with_spare();
+fn m4_r4_open_circuit_falls_back_at_once_except_for_last_model() {
+    let mut harness = with_fallback_model();
     let open = || ModelFailure::circuit_open("left alone", Duration::from_secs(7));
-    scene.check(
-        scene.model_fails(open(), false),
+    harness.check(
+        harness.model_fails(open(), false),
         "
         step_model_fallback #1 large to small (left alone) @r1.1
         step_started a2 #2 small @r1.1
         > start_model a2 M1 @r1.1
     ",
     );
-    scene.check(scene.model_fails(open(), false), "step_retrying #2 failures 1 (left alone) @r1.1");
-    assert_eq!(scene.state.next_wake(), Some(scene.now.saturating_add(Duration::from_secs(7))));
+    harness.check(
+        harness.model_fails(open(), false),
+        "step_retrying #2 failures 1 (left alone) @r1.1",
+    );
+    assert_eq!(harness.state.next_wake(), Some(harness.now.saturating_add(Duration::from_secs(7))));
 }
 
 #[test]
-fn m4_after_a_restart_the_run_stays_with_the_next_while_the_profile_has_it() {
-    let mut scene = with_spare();
-    exhaust(&mut scene, false);
-    scene.apply(scene.model_fails(overloaded(), false)).unwrap();
-    let mut other = scene.rules.clone();
-    scene.apply(Input::Rehydrated { user_settings: None }).unwrap();
-    assert_eq!(scene.state.active.run.as_ref().unwrap().model.as_deref(), Some("small"));
+fn m4_restarted_run_keeps_fallback_model_while_profile_lists_it() {
+    let mut harness = with_fallback_model();
+    exhaust(&mut harness, false);
+    harness.apply(harness.model_fails(overloaded(), false)).unwrap();
+    let mut other = harness.rules.clone();
+    harness.apply(Input::Rehydrated { user_settings: None }).unwrap();
+    assert_eq!(harness.state.active.run.as_ref().unwrap().model.as_deref(), Some("small"));
     Arc::make_mut(&mut other.agent).models = vec!["large".to_owned(), "other".to_owned()];
-    scene.rules = other;
-    scene.apply(Input::Rehydrated { user_settings: None }).unwrap();
-    assert_eq!(scene.state.active.run.as_ref().unwrap().model.as_deref(), Some("large"));
+    harness.rules = other;
+    harness.apply(Input::Rehydrated { user_settings: None }).unwrap();
+    assert_eq!(harness.state.active.run.as_ref().unwrap().model.as_deref(), Some("large"));
 }
