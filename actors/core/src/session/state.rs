@@ -42,7 +42,7 @@ pub struct SessionState {
     pub closed_approvals: ClosedApprovals,
     /// Tokens of all ended runs, and their cost.
     pub usage: ModelUsage,
-    /// How many times users gave feedback.
+    /// The number of feedback entries that users gave.
     pub feedback_count: u32,
     /// The session's current work and settings.
     pub active: ActiveState,
@@ -127,7 +127,7 @@ pub struct ActiveState {
     pub tool_costs: ToolCosts,
     /// The raised budgets.
     pub budget_raises: Vec<BudgetRaise>,
-    /// The session's children, including those that were told to stop (S8).
+    /// The session's children, including those whose cancellation was requested (S8).
     pub children: Vec<Child>,
     /// The usage of all children.
     pub child_usage: ChildUsage,

@@ -324,7 +324,7 @@ impl DecisionBuilder<'_> {
         self.spent_by_session(budget) + self.spent_by_children(budget)
     }
 
-    /// Returns the same without the children's part, if children count towards the budget.
+    /// Returns the part of [`Self::total_spent`] that [`Self::spent_by_children`] does not count.
     fn spent_by_session(&self, budget: &Budget) -> f64 {
         let amount = |usage: ModelUsage| match budget.measure {
             BudgetMeasure::Tokens => usage.tokens.total() as f64,
@@ -390,8 +390,8 @@ impl DecisionBuilder<'_> {
         self.session.usage.plus(self.ended_usage).plus(run_usage)
     }
 
-    /// Returns the expenses that make up `spent`, as far as this session knows them; the remainder
-    /// is one entry.
+    /// Returns the expenses that make up `spent`. An amount that this session can't attribute is
+    /// one entry.
     fn expense_breakdown(&self, budget: &Budget, spent: f64) -> Vec<Expense> {
         let mut expenses = match &budget.measure {
             BudgetMeasure::Unit(unit) if budget.scope == BudgetScope::Run => {

@@ -301,8 +301,10 @@ impl DecisionBuilder<'_> {
     ) -> Reply {
         let Some(call) = self.call(call_id) else { return Reply::Done };
         let tool = call.tool.clone();
-        if matches!(call.phase, CallPhase::Running { attempt_id, .. } if attempt_id == reporting_attempt_id)
-        {
+        if matches!(
+            call.phase,
+            CallPhase::Running { attempt_id, .. } if attempt_id == reporting_attempt_id
+        ) {
             let shorten =
                 |text: String| truncate(&text, limits::PROGRESS_MESSAGE_BYTES_MAX).to_owned();
             let message = message.map(shorten);

@@ -56,7 +56,7 @@ impl DecisionBuilder<'_> {
         Reply::Done
     }
 
-    /// Closes the session if it is a child without a run and without open children, whatever the
+    /// Closes the session if it is a child without a run and without children, regardless of the
     /// result of its task. Its children close first, so that its end is the last event of its whole
     /// subtree. Returns false if the session is not a child.
     pub(super) fn close_if_child(&mut self) -> bool {
@@ -131,8 +131,8 @@ impl DecisionBuilder<'_> {
     }
 
     /// Returns the budgets of one child: an equal share of what is left for each unfinished
-    /// delegated call of this step, so that their sum never exceeds the rest. User budgets are left
-    /// out, because they cover all sessions of the user anyway.
+    /// delegated call of this step, so that their sum never exceeds that amount. User budgets are
+    /// left out, because they cover all sessions of the user anyway.
     fn child_budget_shares(&self) -> Vec<Budget> {
         let calls = self.active.run.iter().flat_map(|run| &run.calls);
         let sharing = calls.filter(|call| !call.is_finished() && self.is_delegation(call)).count();

@@ -643,8 +643,8 @@ fn g6_approved_excess_does_not_block_calls_of_same_plan() {
 fn g6_budget_spent_before_approval_requests_raise() {
     let mut harness =
         with_budgeted_calls(vec![gold(BudgetScope::User, 5.0)], &[call_with_cost("high", 4.0)]);
-    let meanwhile = SpendingTotals { day: 3.0, month: 3.0, total: 3.0 };
-    harness.account.totals.insert(BudgetMeasure::from_unit("gold"), meanwhile);
+    let other_sessions = SpendingTotals { day: 3.0, month: 3.0, total: 3.0 };
+    harness.account.totals.insert(BudgetMeasure::from_unit("gold"), other_sessions);
     harness.check(
         harness.overall_answer("p1", true, "ann"),
         "

@@ -150,7 +150,7 @@ fn s8_g6_budget_overdrawn_by_children_requests_raise_at_once() {
     let approval = harness.state.active.approvals[0].approval.clone();
     assert_eq!(approval.purpose, "Raise the budget of 50 gold of this run, or stop the run");
 
-    // What runs finishes, and the next step waits for the answer.
+    // Running work finishes, and the next step waits for the answer.
     second.apply(second.tool_finishes("c1", completed())).unwrap();
     harness.apply(second.child_events_after(0)).unwrap();
     harness.apply(harness.tool_finishes("c1", completed())).unwrap();

@@ -15,7 +15,7 @@ const TO_APPROVERS: DeadlineAction =
 fn with_pending_plan(action: DeadlineAction) -> SessionHarness {
     with_approval_deadlines(ApprovalDeadlines::uniform(DeadlineRule {
         timeout: Some(MINUTE),
-        action: action,
+        action,
     }))
 }
 

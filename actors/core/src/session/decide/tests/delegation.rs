@@ -298,7 +298,7 @@ fn s8_cancelled_child_is_kept_until_closed() {
     assert_eq!(status(&harness), SessionStatus::Running);
     // The process dies before the child is closed.
     harness.check(Input::Rehydrated { user_settings: None }, "> close_child s1 c1 after 5 by ann");
-    // The rest of the child's events is mirrored, whoever closed the child.
+    // The rest of the child's events is mirrored, no matter which user closed the child.
     child.close_by("ann");
     let rest = harness.apply(child.child_events_after(5)).unwrap();
     assert_eq!(

@@ -182,7 +182,7 @@ fn s1_omitted_settings_keep_current_values() {
         Input::ChangeSettings { patch: narrower, title: None, by: by() },
         "session_settings_changed L0 - by ann",
     );
-    // The change comes from a client that has not seen the previous change.
+    // The change is sent by a client that has not seen the previous change.
     let change = SettingsPatch::default();
     harness.check(
         Input::ChangeSettings { patch: change.clone(), title, by: by() },

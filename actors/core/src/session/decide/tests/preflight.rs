@@ -17,7 +17,7 @@ fn submit_preflight(message_id: &str) -> Input {
     input
 }
 
-/// Returns a session whose model is asked for its plan.
+/// Returns a session whose model has been sent the request for its plan.
 fn with_planning_attempt() -> SessionHarness {
     let mut harness = SessionHarness::new();
     harness.apply(submit_preflight("u1")).unwrap();
