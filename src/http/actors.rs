@@ -165,9 +165,9 @@ async fn send_order(
     let told =
         state.runtime.status_board.send_order(&path, order, by).map_err(|refused| match refused {
             OrderError::NotFound => actor_not_found(),
-            OrderError::NotSupported { takes, .. } => {
+            OrderError::NotSupported { supported, .. } => {
                 let detail = refused.to_string();
-                Problem::new(StatusCode::CONFLICT, "order_refused", detail).with("takes", takes)
+                Problem::new(StatusCode::CONFLICT, "order_refused", detail).with("takes", supported)
             }
             OrderError::MailboxFull => {
                 let busy = StatusCode::SERVICE_UNAVAILABLE;
@@ -195,7 +195,7 @@ fn actor_path(request: &HttpRequest) -> String {
 }
 
 fn actor_not_found() -> Problem {
-    Problem::new(StatusCode::NOT_FOUND, "actor_not_found", "no live actor stands there")
+    Problem::new(StatusCode::NOT_FOUND, "actor_not_found", "no live actor at this path")
 }
 
 fn redact_snapshots(state: &State, actors: &[ActorSnapshot]) -> Value {

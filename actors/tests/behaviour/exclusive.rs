@@ -52,7 +52,7 @@ async fn start_run(world: &TestRuntime, tool: &str, wallet: &str) -> (SessionId,
 }
 
 async fn wait_until_waiting_for_lock(world: &TestRuntime, session: SessionId, wallet: &str) {
-    let expected = format!("its turn: wallet:{wallet}");
+    let expected = format!("exclusive lock wallet:{wallet}");
     eventually("a session to wait for its turn", || {
         let snapshot = world.runtime.status_board.snapshot(&format!("/sessions/{session}"));
         snapshot.and_then(|it| it.waiting).is_some_and(|it| it.for_whom == expected)
@@ -92,7 +92,7 @@ async fn t8_calls_with_the_same_lock_key_run_one_at_a_time() {
     let waiting = shown.waiting.expect("somebody waits").for_whom;
     assert_eq!(
         (shown.state.as_str(), waiting.as_str()),
-        ("taken", "calls that run alone, for 1 other")
+        ("taken", "lock release, 1 call waiting")
     );
     for _ in 0..3 {
         world.model.push(ModelReply::text("content"));

@@ -90,7 +90,7 @@ async fn a1_status_board_shows_what_each_actor_waits_for() {
     tool_gate.open();
     world.wait_for(session, "the question", last_approval).await;
     assert_eq!(wait_until_waiting_for(&world, &path, "a person").await.state, "waiting");
-    wait_until_waiting_for(&world, "/desk", "people, to answer 1").await;
+    wait_until_waiting_for(&world, "/desk", "1 pending approval").await;
     eventually("the workers to be off the board", || paths_now() == [path.clone()]).await;
     eventually("the mailboxes to be empty", || {
         world.runtime.status_board.snapshots("/").iter().all(|shown| shown.mailbox_depth == 0)

@@ -9,7 +9,7 @@ export default async function orders({ house, browser }) {
   await ann.say("Buy 1000 Tritanium at market price", ASKED);
   await ann.room("actors");
   await page.getByRole("button", { name: /^Waiting/ }).click();
-  await page.getByText(/a person, to decide plan/).first().waitFor();
+  await page.getByText(/plan approval/).first().waitFor();
   await page.getByRole("button", { name: /^All/ }).click();
 
   await page.getByRole("row", { name: /ToolConnection/ }).getByRole("button", { name: "market" }).click();
