@@ -81,9 +81,12 @@ impl ApprovalDesk {
     fn wake_due_sessions(&mut self, ctx: &mut Context<Self>) {
         self.deadline_timer = None;
         let now = self.clock.now();
-        let due: Vec<_> = self.deadlines.iter().take_while(|(deadline, _)| *deadline <= now).copied().collect();
+        let due: Vec<_> =
+            self.deadlines.iter().take_while(|(deadline, _)| *deadline <= now).copied().collect();
         for (deadline, approval_id) in due {
-            let Some((session_id, tracked_deadline)) = self.pending.get_mut(&approval_id) else { continue };
+            let Some((session_id, tracked_deadline)) = self.pending.get_mut(&approval_id) else {
+                continue;
+            };
             let retry_at = now.saturating_add(DEADLINE_RETRY_DELAY);
             *tracked_deadline = Some(retry_at);
             self.deadlines.remove(&(deadline, approval_id));

@@ -265,7 +265,9 @@ impl Handler<PublishDelta> for EventBus {
         self.status_entry.record_handled();
         let PublishDelta { session_id, run_id, step, message_id, text } = delta;
         let Some(channel) = self.channels.get_mut(&session_id) else { return };
-        let Some((_, text_so_far)) = channel.open_message.as_mut().filter(|open| open.0 == message_id) else {
+        let Some((_, text_so_far)) =
+            channel.open_message.as_mut().filter(|open| open.0 == message_id)
+        else {
             return; // Text of a superseded attempt.
         };
         let offset = text_so_far.len();
@@ -458,8 +460,7 @@ mod tests {
         let handle = SubscriptionHandle::new(status_entry.clone());
         let received = Vec::new();
         let address = RecordingSubscriber { handle: handle.clone(), received }.start();
-        let subscription =
-            Subscription { handle, recipient: address.clone().recipient() };
+        let subscription = Subscription { handle, recipient: address.clone().recipient() };
         // The subscriber runs on this thread and has read nothing yet.
         let accepted = (0..).take_while(|_| subscription.try_send(&BusMessage::Draining)).count();
         let received = address.send(GetReceived).await.unwrap();

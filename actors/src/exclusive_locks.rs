@@ -126,14 +126,12 @@ pub struct ReleaseLock {
 impl Handler<ReleaseLock> for ExclusiveLocks {
     type Result = ();
 
-    fn handle(
-        &mut self,
-        ReleaseLock { key, request_id }: ReleaseLock,
-        _ctx: &mut Self::Context,
-    ) {
+    fn handle(&mut self, ReleaseLock { key, request_id }: ReleaseLock, _ctx: &mut Self::Context) {
         self.status_entry.record_handled();
         let Some(queue) = self.queues.get_mut(&key) else { return };
-        let Some(index) = queue.iter().position(|request| request.request_id == request_id) else { return };
+        let Some(index) = queue.iter().position(|request| request.request_id == request_id) else {
+            return;
+        };
         queue.remove(index);
         // The next request becomes the first, or the removed request was itself waiting.
         self.waiting_count -= usize::from(index > 0 || !queue.is_empty());

@@ -105,18 +105,12 @@ impl Runtime {
     /// their stored deadlines (D2). Must be called within a running actix system.
     pub async fn start(params: RuntimeParams) -> Result<Self, JournalError> {
         let RuntimeParams {
-            journal,
-            models,
-            tools,
-            clock,
-            status_board,
-            governance,
-            meter,
-            ..
+            journal, models, tools, clock, status_board, governance, meter, ..
         } = params;
         let (idle_timeout, flush_interval) = (params.idle_timeout, params.flush_interval);
         let shards = 0..params.shard_count.max(1);
-        let shards = shards.map(|index| start_shard(index, &status_board, meter.clone(), flush_interval));
+        let shards =
+            shards.map(|index| start_shard(index, &status_board, meter.clone(), flush_interval));
         let shards: Arc<[Shard]> = shards.collect();
         let desk_entry = status_board.register("/desk", "ApprovalDesk");
         let (changes, approval_changes) = watch::channel(());
@@ -188,11 +182,8 @@ impl Runtime {
         self.close_before_purge(session_id, &by).await?;
         loop {
             let parent_filter = ParentFilter::ChildrenOf(session_id);
-            let query = SessionQuery {
-                parent_filter,
-                limit: LOG_PAGE_EVENTS,
-                ..SessionQuery::default()
-            };
+            let query =
+                SessionQuery { parent_filter, limit: LOG_PAGE_EVENTS, ..SessionQuery::default() };
             let children = self.journal.list_sessions(query).await.map_err(unavailable)?;
             if children.is_empty() {
                 break;
@@ -258,7 +249,8 @@ impl Runtime {
         if offset == 0 {
             return Ok(());
         }
-        let stored_message = load_open_message_at(self.journal.as_ref(), session_id, cursor.seq).await?;
+        let stored_message =
+            load_open_message_at(self.journal.as_ref(), session_id, cursor.seq).await?;
         let message_id = stored_message.ok_or(CursorError::Invalid)?.message_id;
         // The bus is asked before the log is read: a message that completes in between is in the log.
         let open_message =
@@ -378,7 +370,12 @@ fn unavailable(error: JournalError) -> CommandError {
     CommandError::Unavailable(error.to_string())
 }
 
-fn start_shard(index: usize, status_board: &StatusBoard, meter: Arc<dyn Meter>, flush_interval: Duration) -> Shard {
+fn start_shard(
+    index: usize,
+    status_board: &StatusBoard,
+    meter: Arc<dyn Meter>,
+    flush_interval: Duration,
+) -> Shard {
     let arbiter = Arbiter::new().handle();
     let status_entry = status_board.register(format!("/bus/{index}"), "EventBus");
     let entry = status_entry.clone();

@@ -236,7 +236,11 @@ impl Session {
                         actor.deps.meter.record_resumed_run(run);
                     }
                     if actor.state.metadata.is_some() {
-                        actor.handle_input(Input::Rehydrated { user_settings: stricter_settings }, None, ctx);
+                        actor.handle_input(
+                            Input::Rehydrated { user_settings: stricter_settings },
+                            None,
+                            ctx,
+                        );
                     } else {
                         actor.after_input(ctx);
                     }
@@ -324,10 +328,11 @@ impl Session {
                     return ("waiting", Some(format!("exclusive lock {key}")));
                 }
                 let unfinished = run.calls.iter().filter(|call| !call.is_finished());
-                let describe_call = |call: &Call| match self.state.active.child_for_call(call.call_id) {
-                    Some(child) => format!("{} (session {})", child.agent, child.session_id),
-                    None => format!("tool {}", call.tool),
-                };
+                let describe_call =
+                    |call: &Call| match self.state.active.child_for_call(call.call_id) {
+                        Some(child) => format!("{} (session {})", child.agent, child.session_id),
+                        None => format!("tool {}", call.tool),
+                    };
                 let targets: Vec<_> = unfinished.map(describe_call).collect();
                 ("calling", Some(targets.join(", ")))
             }
@@ -357,7 +362,9 @@ impl Session {
 
     fn own_mailbox(&mut self, ctx: &mut Context<Self>) -> Mailbox<Self> {
         let status_entry = &self.status_entry;
-        self.own_mailbox.get_or_insert_with(|| Mailbox::new(ctx.address(), status_entry.clone())).clone()
+        self.own_mailbox
+            .get_or_insert_with(|| Mailbox::new(ctx.address(), status_entry.clone()))
+            .clone()
     }
 }
 

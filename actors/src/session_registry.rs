@@ -106,7 +106,8 @@ impl SessionRegistry {
     fn spawn(&mut self, session_id: SessionId, ctx: &Context<Self>) -> LiveSession {
         self.last_generation += 1;
         let generation = self.last_generation;
-        let status_entry = self.deps.status_board.register(format!("/sessions/{session_id}"), "Session");
+        let status_entry =
+            self.deps.status_board.register(format!("/sessions/{session_id}"), "Session");
         let failures = self.failures.get(&session_id).map_or(0, |failures| failures.count);
         status_entry.set_restarts(u64::from(failures));
         let shard = shard_of(session_id, &self.deps.shards);
@@ -116,7 +117,8 @@ impl SessionRegistry {
         // `Actor::start_in_arbiter` uses a small mailbox until the actor runs; a burst would fill it.
         let (sender, receiver) = channel(SESSION_MAILBOX_MAX);
         shard.arbiter.spawn_fn(move || {
-            let session = Session::new(session_id, generation, deps, registry, desk, bus, session_entry);
+            let session =
+                Session::new(session_id, generation, deps, registry, desk, bus, session_entry);
             Context::with_receiver(receiver).run(session);
         });
         let address = Addr::new(sender);
@@ -147,7 +149,8 @@ impl SessionRegistry {
     /// Parks a session until an administrator restarts it (A3).
     fn park(&mut self, session_id: SessionId, ctx: &Context<Self>) {
         let Some(failures) = self.failures.get_mut(&session_id) else { return };
-        let status_entry = self.deps.status_board.register(format!("/sessions/{session_id}"), "Session");
+        let status_entry =
+            self.deps.status_board.register(format!("/sessions/{session_id}"), "Session");
         status_entry.set_state("parked", Some("a restart by an administrator".to_owned()));
         status_entry.record_failure(&failures.error);
         status_entry.set_restarts(u64::from(failures.count));
@@ -206,7 +209,8 @@ impl Handler<DeliverInput> for SessionRegistry {
         let refusal = if self.shutting_down || (self.draining && starts_work) {
             Some(CommandError::Draining)
         } else {
-            self.find_parked(session_id).map(|record| CommandError::Parked { error: record.error.clone() })
+            self.find_parked(session_id)
+                .map(|record| CommandError::Parked { error: record.error.clone() })
         };
         if let Some(refusal) = refusal {
             return respond(reply, Err(refusal));
@@ -349,7 +353,8 @@ impl Handler<ExecuteOrder> for SessionRegistry {
         self.status_entry.record_handled();
         let id = path.strip_prefix("/sessions/").and_then(|id| id.parse().ok()).map(SessionId);
         let id = id.filter(|_| !self.shutting_down);
-        let parked = id.filter(|id| self.failures.get(id).is_some_and(|failures| failures.parked.is_some()));
+        let parked =
+            id.filter(|id| self.failures.get(id).is_some_and(|failures| failures.parked.is_some()));
         if let Some(session_id) = parked {
             self.failures.remove(&session_id);
             self.get_or_start(session_id, ctx);

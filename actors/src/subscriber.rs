@@ -161,23 +161,30 @@ impl Subscriber {
     }
 
     fn cursor(&self) -> Cursor {
-        let bytes_sent = self.open_message.as_ref().map_or(0, |open_message| open_message.bytes_sent);
+        let bytes_sent =
+            self.open_message.as_ref().map_or(0, |open_message| open_message.bytes_sent);
         Cursor { seq: self.seq, offset: u64::try_from(bytes_sent).unwrap_or(u64::MAX) }
     }
 
     /// Loads the message that is open at the cursor, then catches up.
     fn load_open_message(&mut self, ctx: &mut Context<Self>) {
         let (journal, session_id, seq) = (self.journal.clone(), self.session_id, self.seq);
-        let open_message = async move { load_open_message_at(journal.as_ref(), session_id, seq).await };
-        ctx.wait(open_message.into_actor(self).map(|open_message, actor, ctx| match open_message {
-            Ok(open_message) => {
-                let bytes_sent = actor.open_message.as_ref().map_or(0, |open_message| open_message.bytes_sent);
-                actor.open_message =
-                    open_message.map(|open_message| OpenMessageProgress { bytes_sent, ..open_message });
-                actor.catch_up(ctx);
-            }
-            Err(error) => actor.fail_stream(&error.to_string(), ctx),
-        }));
+        let open_message =
+            async move { load_open_message_at(journal.as_ref(), session_id, seq).await };
+        ctx.wait(open_message.into_actor(self).map(
+            |open_message, actor, ctx| match open_message {
+                Ok(open_message) => {
+                    let bytes_sent = actor
+                        .open_message
+                        .as_ref()
+                        .map_or(0, |open_message| open_message.bytes_sent);
+                    actor.open_message = open_message
+                        .map(|open_message| OpenMessageProgress { bytes_sent, ..open_message });
+                    actor.catch_up(ctx);
+                }
+                Err(error) => actor.fail_stream(&error.to_string(), ctx),
+            },
+        ));
     }
 
     /// Subscribes to the bus, then reads the log up to the first live item.
@@ -250,7 +257,9 @@ impl Subscriber {
 
     /// Delivers the text of the open message that the bus has and the client lacks.
     fn send_open_text(&mut self, live_message: Option<OpenMessage>) -> Result<(), DeliveryError> {
-        let (Some(live_message), Some(open_message)) = (live_message, &self.open_message) else { return Ok(()) };
+        let (Some(live_message), Some(open_message)) = (live_message, &self.open_message) else {
+            return Ok(());
+        };
         if live_message.message_id != open_message.message_id {
             return Ok(());
         }
@@ -312,7 +321,8 @@ impl Subscriber {
             && let Some(open_message) = &mut self.open_message
             && open_message.message_id == *message_id
         {
-            (open_message.run_id, open_message.step) = (record.run_id, record.step.unwrap_or(open_message.step));
+            (open_message.run_id, open_message.step) =
+                (record.run_id, record.step.unwrap_or(open_message.step));
             self.send_text_up_to(text)?;
         }
         let open_message = open_message_after(self.open_message.as_ref(), &record);

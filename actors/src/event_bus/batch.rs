@@ -176,7 +176,8 @@ mod tests {
     #[test]
     fn e5_texts_of_two_messages_and_texts_with_a_gap_are_not_merged() {
         let mut batch = Batch::default();
-        for message in [text("m", 0, "a"), text("n", 1, "b"), text("n", 3, "c"), text("n", 4, "d")] {
+        for message in [text("m", 0, "a"), text("n", 1, "b"), text("n", 3, "c"), text("n", 4, "d")]
+        {
             assert!(batch.push(message).is_empty());
         }
         assert_eq!(format_items(&batch.drain()), ["m@0:a", "n@1:b", "n@3:cd"]);

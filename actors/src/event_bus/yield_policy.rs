@@ -74,10 +74,7 @@ mod tests {
         let mut policy = YieldPolicy::default();
         assert_eq!(count_yields(&mut policy, SHORT_DELTAS_PER_YIELD - 1, 10, Duration::ZERO), 0);
         assert_eq!(count_yields(&mut policy, 1, 10, Duration::ZERO), 1);
-        assert_eq!(
-            count_yields(&mut policy, 10 * SHORT_DELTAS_PER_YIELD, 10, Duration::ZERO),
-            10
-        );
+        assert_eq!(count_yields(&mut policy, 10 * SHORT_DELTAS_PER_YIELD, 10, Duration::ZERO), 10);
         assert_eq!(
             count_yields(&mut policy, 10 * SHORT_DELTAS_PER_YIELD, 1_000, Duration::ZERO),
             0

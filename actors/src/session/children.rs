@@ -50,12 +50,7 @@ impl Session {
             Some(delegation) => delegation.send(delegation::CloseChild { by }),
             None => {
                 let request = ChildRequest::Close { by };
-                self.start_delegation(DelegationParams {
-                    child,
-                    call_id,
-                    after_seq,
-                    request,
-                });
+                self.start_delegation(DelegationParams { child, call_id, after_seq, request });
             }
         }
     }

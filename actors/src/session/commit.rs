@@ -48,7 +48,8 @@ impl Session {
         let defaults = self.deps.governance.default_settings.clone();
         let spending = async move {
             let stored = journal.load_settings(&user).await?;
-            let limit = stored.map_or_else(|| defaults.budget_limit.clone(), |settings| settings.budget_limit);
+            let limit = stored
+                .map_or_else(|| defaults.budget_limit.clone(), |settings| settings.budget_limit);
             Ok(UserSpending { limit, totals: journal.load_spending(&user, today).await? })
         };
         ctx.wait(spending.into_actor(self).map(

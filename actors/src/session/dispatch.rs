@@ -44,7 +44,8 @@ impl Session {
                     self.start_model(attempt, request);
                 }
                 Effect::StopModel { attempt_id } => {
-                    if let Some((_, stream)) = self.stream.take_if(|stream| stream.0 == attempt_id) {
+                    if let Some((_, stream)) = self.stream.take_if(|stream| stream.0 == attempt_id)
+                    {
                         // Usually the stream was stopped before, to obtain its partial message.
                         stream.send(llm_stream::StopStream);
                     }
@@ -58,10 +59,8 @@ impl Session {
                 }
                 Effect::AnswerElicitation { attempt_id, elicitation_number, answer } => {
                     if let Some(executor) = self.executors.get(&attempt_id) {
-                        executor.send(tool_executor::AnswerElicitation {
-                            elicitation_number,
-                            answer,
-                        });
+                        executor
+                            .send(tool_executor::AnswerElicitation { elicitation_number, answer });
                     }
                 }
                 Effect::StartChild { attempt_id, task, after_seq } => {
@@ -94,7 +93,8 @@ impl Session {
         let status_entry = self.deps.status_board.register(path, "LlmStream");
         let client = self.deps.models.clone();
         let scrubber = Scrubber::new(self.deps.governance.secrets.clone());
-        let stream = LlmStream::new(attempt, client, request, scrubber, status_entry.clone()).start();
+        let stream =
+            LlmStream::new(attempt, client, request, scrubber, status_entry.clone()).start();
         self.stream = Some((attempt_id, Mailbox::new(stream, status_entry)));
     }
 
@@ -128,7 +128,8 @@ impl Session {
         };
         let host = self.deps.tools.clone();
         let executor =
-            ToolExecutor::new(call_id, attempt_id, call, host, own_mailbox, status_entry.clone()).start();
+            ToolExecutor::new(call_id, attempt_id, call, host, own_mailbox, status_entry.clone())
+                .start();
         self.executors.insert(attempt_id, Mailbox::new(executor, status_entry));
     }
 }

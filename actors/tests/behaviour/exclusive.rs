@@ -90,10 +90,7 @@ async fn t8_calls_with_the_same_lock_key_run_one_at_a_time() {
     assert_eq!(wallets(&world), [json!("a"), json!("b")]);
     let shown = world.runtime.status_board.snapshot("/turnstile").expect("it is always there");
     let waiting = shown.waiting.expect("somebody waits").for_whom;
-    assert_eq!(
-        (shown.state.as_str(), waiting.as_str()),
-        ("taken", "lock release, 1 call waiting")
-    );
+    assert_eq!((shown.state.as_str(), waiting.as_str()), ("taken", "lock release, 1 call waiting"));
     for _ in 0..3 {
         world.model.push(ModelReply::text("content"));
     }

@@ -89,7 +89,7 @@ async fn a1_status_board_shows_what_each_actor_waits_for() {
 
     tool_gate.open();
     world.wait_for(session, "the question", last_approval).await;
-    assert_eq!(wait_until_waiting_for(&world, &path, "a person").await.state, "waiting");
+    assert_eq!(wait_until_waiting_for(&world, &path, "approval").await.state, "waiting");
     wait_until_waiting_for(&world, "/desk", "1 pending approval").await;
     eventually("the workers to be off the board", || paths_now() == [path.clone()]).await;
     eventually("the mailboxes to be empty", || {
@@ -239,7 +239,7 @@ async fn a1_subscribers_show_whom_they_wait_for() {
     eventually("it to be stalled", || all().iter().any(|shown| shown.state == "stalled")).await;
     let stalled = all().into_iter().find(|shown| shown.state == "stalled").unwrap();
     assert_eq!(stalled.kind, "Subscriber");
-    assert_eq!(stalled.waiting.unwrap().for_whom, "the client, to read");
+    assert_eq!(stalled.waiting.unwrap().for_whom, "the client to read");
     let run = world.submit(session, "hi").await;
     world.wait_for_run_end(session, run).await;
     eventually("no mail to wait", || all().iter().all(|shown| shown.mailbox_depth == 0)).await;
