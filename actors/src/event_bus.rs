@@ -40,7 +40,7 @@ pub enum BusMessage {
     Committed {
         /// The session.
         session_id: SessionId,
-        /// Its agent profile.
+        /// The session's agent profile.
         agent: AgentName,
         /// The events, in order.
         records: Arc<[EventRecord]>,
@@ -214,7 +214,7 @@ impl Actor for EventBus {
 pub struct Publish {
     /// The session.
     pub session_id: SessionId,
-    /// Its agent profile.
+    /// The session's agent profile.
     pub agent: AgentName,
     /// The events, in order.
     pub records: Arc<[EventRecord]>,

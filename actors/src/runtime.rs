@@ -178,8 +178,8 @@ impl Runtime {
     /// Closes the session, which cancels its run, its pending approvals and its queued messages;
     /// removes all of its data in one commit; then stops its actor and notifies its subscribers. A
     /// crash in between leaves the session closed or removed.
-    pub async fn purge(&self, session_id: SessionId, by: UserId) -> Result<(), CommandError> {
-        self.close_before_purge(session_id, &by).await?;
+    pub async fn purge(&self, session_id: SessionId, user: UserId) -> Result<(), CommandError> {
+        self.close_before_purge(session_id, &user).await?;
         loop {
             let parent_filter = ParentFilter::ChildrenOf(session_id);
             let query =
@@ -190,13 +190,13 @@ impl Runtime {
             }
             for child in children {
                 // A recursive future needs a box. The depth is bounded by configuration.
-                Box::pin(self.purge(child.session_id, by.clone())).await?;
+                Box::pin(self.purge(child.session_id, user.clone())).await?;
             }
         }
         for _ in 0..PURGE_ATTEMPTS_MAX {
-            self.close_before_purge(session_id, &by).await?;
+            self.close_before_purge(session_id, &user).await?;
             let expected_head = self.journal.load_head(session_id).await.map_err(unavailable)?;
-            let (at, by) = (self.clock.now(), by.clone());
+            let (at, by) = (self.clock.now(), user.clone());
             match self.journal.purge(PurgeRequest { session_id, expected_head, by, at }).await {
                 Ok(()) => {
                     self.registry.send(EvictSession(session_id));
@@ -218,9 +218,9 @@ impl Runtime {
     async fn close_before_purge(
         &self,
         session_id: SessionId,
-        by: &UserId,
+        user: &UserId,
     ) -> Result<(), CommandError> {
-        let close = Input::CloseSession { by: by.clone(), partial: None };
+        let close = Input::CloseSession { by: user.clone(), partial: None };
         match self.execute(session_id, close).await {
             // A parked session can't be closed, but it can be removed.
             Ok(_) | Err(CommandError::Parked { .. }) => Ok(()),
@@ -252,7 +252,7 @@ impl Runtime {
         let stored_message =
             load_open_message_at(self.journal.as_ref(), session_id, cursor.seq).await?;
         let message_id = stored_message.ok_or(CursorError::Invalid)?.message_id;
-        // The bus is asked before the log is read: a message that completes in between is in the log.
+        // Query the bus before the log: a message that completes in between is then in the log.
         let open_message =
             shard_of(session_id, &self.shards).bus.ask(GetOpenMessage(session_id)).await.flatten();
         let mut seq = cursor.seq;

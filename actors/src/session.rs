@@ -96,7 +96,7 @@ pub enum CommandError {
         /// The last failure.
         error: String,
     },
-    /// The decision can't be stored now; nothing was changed.
+    /// The command can't be executed now, for example because the log can't be written.
     #[error("the session is unavailable: {0}")]
     Unavailable(String),
     /// The server is shutting down and accepts no new work.
@@ -148,11 +148,11 @@ pub struct Session {
     commands_handled: u64,
     wake_timer: Option<SpawnHandle>,
     idle_timer: Option<SpawnHandle>,
-    /// How the actor ends; set before it is stopped.
+    /// The exit status; set before the actor is stopped.
     exit_status: SessionExitStatus,
 }
 
-/// How a session's actor ended.
+/// The exit status of a session's actor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionExitStatus {
     /// Stopped in order with nothing to do.

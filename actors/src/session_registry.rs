@@ -291,7 +291,7 @@ pub struct SessionEnded {
     pub session_id: SessionId,
     /// The generation of the session's actor.
     pub generation: u64,
-    /// How the actor ended.
+    /// The actor's exit status.
     pub exit_status: SessionExitStatus,
     /// True if the session has unfinished work and must be started again after a failure.
     pub unfinished: bool,

@@ -152,7 +152,12 @@ impl StatusBoard {
 
 impl StatusBoard {
     /// Sends an order to the actor at `path` (A2).
-    pub fn send_order(&self, path: &str, order: ActorOrder, by: UserId) -> Result<(), OrderError> {
+    pub fn send_order(
+        &self,
+        path: &str,
+        order: ActorOrder,
+        user: UserId,
+    ) -> Result<(), OrderError> {
         let entry = lock(&self.entries).get(path).and_then(Weak::upgrade);
         let entry = entry.ok_or(OrderError::NotFound)?;
         let target = lock(&entry.order_target);
@@ -162,7 +167,7 @@ impl StatusBoard {
         };
         let recipient = target.recipient.upgrade().ok_or(OrderError::NotFound)?;
         entry.record_sent();
-        let sent = recipient.try_send(ExecuteOrder { path: path.into(), order, by });
+        let sent = recipient.try_send(ExecuteOrder { path: path.into(), order, by: user });
         sent.map_err(|error| {
             entry.undo_sent();
             match error {

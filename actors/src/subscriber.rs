@@ -203,7 +203,7 @@ impl Subscriber {
         let reply = async move { bus.ask(request).await };
         ctx.spawn(reply.into_actor(self).map(|open_message, actor, ctx| match open_message {
             Some(open_message) => actor.replay(open_message, ctx),
-            None => actor.fail_stream("the event bus is gone", ctx),
+            None => actor.fail_stream("the event bus has stopped", ctx),
         }));
     }
 

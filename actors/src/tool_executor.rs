@@ -1,8 +1,8 @@
 //! One attempt of a tool call. The tool host bounds its time and the size of its result.
 //!
 //! [`crate::session::Session`] starts it on its own arbiter. The executor reports progress at most
-//! once per interval, the tool's elicitations, and exactly one outcome. A panic during the attempt
-//! is reported as a crash of the tool.
+//! once per interval, the tool's elicitations and, unless it is cancelled, exactly one outcome. A
+//! panic during the attempt is reported as a crash of the tool.
 
 use crate::{
     limits::{ELICITATION_BACKLOG_MAX, PROGRESS_BACKLOG_MAX, PROGRESS_INTERVAL},

@@ -68,7 +68,7 @@ struct ChildLogState {
     closed: bool,
 }
 
-/// How the child's run ended.
+/// The end of the child's run.
 enum RunEnd {
     Completed { message_id: MessageId },
     Failed { error: String },
@@ -134,8 +134,7 @@ impl DelegationLoop {
         Ok(())
     }
 
-    /// Sends the pending requests to the child. A request that fails because the child is parked is
-    /// kept.
+    /// Sends the pending requests to the child. A request stays pending if the child is parked.
     async fn send_pending_requests(&self) {
         let child = self.params.child;
         let parent_settings = self.pending_requests.narrow.take();
@@ -190,7 +189,7 @@ impl DelegationLoop {
         Ok(true)
     }
 
-    /// Handles an empty page: reports the child as gone if its log was purged or never existed.
+    /// Handles an empty page: reports to the parent if the child's log was purged or never existed.
     async fn check_child_exists(&self) -> Result<bool, LoopExit> {
         let child = self.params.child;
         match self.deps.journal.load_head(child).await {
