@@ -1,9 +1,9 @@
-//! The index of questions that wait: whose they are, and when their time is up (G10, G11).
+//! The index of pending approvals with their sessions and deadlines (G10, G11).
 //!
-//! A question holds no task and no timer of its own: it is a stored row, and a line in this
-//! index, whose one timer is set to the earliest deadline. Sessions tell what was asked, answered and
-//! closed; at a deadline the desk wakes the session, which may have left memory long ago. Whoever
-//! looks on is told that something is different, and reads what from the store.
+//! A pending approval holds neither a task nor a timer of its own: it is a stored row and an entry in
+//! this index, whose only timer is set to the earliest deadline. Sessions report approvals that were
+//! requested, answered or closed. At a deadline the desk wakes the session, which may have been
+//! passivated. Observers are notified that something has changed and read the change from the store.
 
 use crate::{
     limits::{DEADLINE_RETRY_DELAY, SHARED_ACTOR_MAILBOX_MAX},
@@ -24,7 +24,7 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// The actor.
+/// The approval desk actor.
 pub struct ApprovalDesk {
     clock: Arc<dyn Clock>,
     registry: Option<Mailbox<SessionRegistry>>,
@@ -36,7 +36,7 @@ pub struct ApprovalDesk {
 }
 
 impl ApprovalDesk {
-    /// An empty desk, which says on `changes` whenever a question is not as it was.
+    /// Creates an empty desk. It notifies `changes` of every change to an approval.
     pub fn new(
         clock: Arc<dyn Clock>,
         changes: watch::Sender<()>,
@@ -60,14 +60,14 @@ impl ApprovalDesk {
     }
 
     fn reschedule(&mut self, ctx: &mut Context<Self>) {
-        if let Some(alarm) = self.deadline_timer.take() {
-            ctx.cancel_future(alarm);
+        if let Some(timer) = self.deadline_timer.take() {
+            ctx.cancel_future(timer);
         }
         let count = self.pending.len();
         let waiting_for = match count {
             0 => None,
-            1 => Some("people, to answer 1 approval".to_owned()),
-            _ => Some(format!("people, to answer {count} approvals")),
+            1 => Some("1 pending approval".to_owned()),
+            _ => Some(format!("{count} pending approvals")),
         };
         self.status_entry.set_state(if count > 0 { "waiting" } else { "idle" }, waiting_for);
         if let Some((deadline, _)) = self.deadlines.first() {
@@ -76,18 +76,21 @@ impl ApprovalDesk {
         }
     }
 
-    /// Wakes the sessions whose questions' time is up. A question stays until its session says
-    /// that it is closed, so a wake-up that came to nothing is repeated.
+    /// Wakes the sessions whose approvals have reached their deadline. An approval stays tracked
+    /// until its session reports that it is closed, so an unsuccessful wake-up is repeated.
     fn wake_due_sessions(&mut self, ctx: &mut Context<Self>) {
         self.deadline_timer = None;
         let now = self.clock.now();
-        let due: Vec<_> = self.deadlines.iter().take_while(|(at, _)| *at <= now).copied().collect();
+        let due: Vec<_> =
+            self.deadlines.iter().take_while(|(deadline, _)| *deadline <= now).copied().collect();
         for (deadline, approval_id) in due {
-            let Some((session_id, at)) = self.pending.get_mut(&approval_id) else { continue };
-            let again = now.saturating_add(DEADLINE_RETRY_DELAY);
-            *at = Some(again);
+            let Some((session_id, tracked_deadline)) = self.pending.get_mut(&approval_id) else {
+                continue;
+            };
+            let retry_at = now.saturating_add(DEADLINE_RETRY_DELAY);
+            *tracked_deadline = Some(retry_at);
             self.deadlines.remove(&(deadline, approval_id));
-            self.deadlines.insert((again, approval_id));
+            self.deadlines.insert((retry_at, approval_id));
             if let Some(registry) = &self.registry {
                 let session_id = *session_id;
                 registry.send(DeliverInput { session_id, input: Input::Wake, reply: None });
@@ -106,7 +109,7 @@ impl Actor for ApprovalDesk {
     }
 }
 
-/// Who wakes sessions; told once, at start.
+/// Gives the desk the session registry, once at start.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct SetRegistry(pub Mailbox<SessionRegistry>);
@@ -120,15 +123,15 @@ impl Handler<SetRegistry> for ApprovalDesk {
     }
 }
 
-/// A question waits.
+/// Reports that an approval is pending.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct TrackApproval {
-    /// The question.
+    /// The approval.
     pub approval_id: ApprovalId,
-    /// The session that asks.
+    /// The session that requests the approval.
     pub session_id: SessionId,
-    /// When its time is up.
+    /// The time at which the approval expires.
     pub deadline: Option<Timestamp>,
 }
 
@@ -148,7 +151,7 @@ impl Handler<TrackApproval> for ApprovalDesk {
     }
 }
 
-/// Some steps of a question are decided; it waits for the others.
+/// Reports that some steps of an approval are answered while others are pending.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct NotifyPartialAnswer;
@@ -162,11 +165,11 @@ impl Handler<NotifyPartialAnswer> for ApprovalDesk {
     }
 }
 
-/// A question no longer waits.
+/// Reports that an approval is closed.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct UntrackApproval {
-    /// The question.
+    /// The approval.
     pub approval_id: ApprovalId,
 }
 
@@ -185,7 +188,7 @@ impl Handler<UntrackApproval> for ApprovalDesk {
     }
 }
 
-/// How many questions wait.
+/// Returns the number of pending approvals.
 #[derive(Message)]
 #[rtype(result = "usize")]
 pub struct CountPendingApprovals;

@@ -1,7 +1,8 @@
-//! Tools that are part of Greenroom: one more server, whose tools are functions in this process. So
-//! the catalog, the policy, time limits, retries and the book treat them like any other tool.
+//! Tools that are part of Greenroom: one more tool server, whose tools are functions in this process.
+//! The catalog, the policy, time limits, retries and the tool registry therefore treat them like any
+//! other tool.
 //!
-//! A tool is a [`BuiltInTool`]; [`server`] makes the server of all there are.
+//! A tool implements [`BuiltInTool`]; [`built_in_server`] builds the server of all of them.
 
 use crate::{
     ports::{Progress, ToolCall},
@@ -18,12 +19,12 @@ use std::{sync::Arc, time::Duration};
 use tokio::{sync::mpsc, time::timeout};
 use tokio_util::sync::CancellationToken;
 
-/// A tool of our own.
+/// A built-in tool.
 pub trait BuiltInTool: Send + Sync + 'static {
-    /// What models and the catalog are told of it. Its annotations are believed.
+    /// Returns the tool's definition. Its annotations are trusted.
     fn describe(&self) -> RemoteTool;
 
-    /// Runs one attempt to its end. Its time, and the length of its result, are bounded around it.
+    /// Runs one attempt until it ends. The caller limits its time and the size of its result.
     fn call(
         &self,
         call: ToolCall,
@@ -32,12 +33,12 @@ pub trait BuiltInTool: Send + Sync + 'static {
     ) -> BoxFuture<'static, ToolOutcome>;
 }
 
-/// The tool `delegate` (S8), as lists and the catalog see it. A session that calls it starts another
-/// session, which no tool can; so nobody else can call it.
+/// The tool `delegate` (S8), as lists and the catalog show it. A session that calls it starts a child
+/// session instead of a tool attempt, so the tool itself always fails.
 pub struct DelegateTool(RemoteTool);
 
 impl DelegateTool {
-    /// The tool, described so.
+    /// Creates the tool with this definition.
     pub fn new(description: RemoteTool) -> Self {
         Self(description)
     }
@@ -54,12 +55,12 @@ impl BuiltInTool for DelegateTool {
         _: mpsc::Sender<Progress>,
         _: CancellationToken,
     ) -> BoxFuture<'static, ToolOutcome> {
-        let error = "only a session can hand on a task".to_owned();
+        let error = "`delegate` can only be called within a session".to_owned();
         ready(ToolOutcome::NotSent { error }).boxed()
     }
 }
 
-/// The server of these tools; `None` where there are none.
+/// Builds the server of these tools; `None` if there are none.
 pub fn built_in_server(tools: Vec<Arc<dyn BuiltInTool>>) -> Option<ToolServerSpec> {
     if tools.is_empty() {
         return None;
@@ -70,16 +71,16 @@ pub fn built_in_server(tools: Vec<Arc<dyn BuiltInTool>>) -> Option<ToolServerSpe
 
 struct BuiltInServer(Arc<[Arc<dyn BuiltInTool>]>);
 
-/// A connection to ourselves.
+/// An in-process client of the built-in server.
 struct BuiltInClient {
     tools: Arc<[Arc<dyn BuiltInTool>]>,
-    end: CancellationToken,
+    closed: CancellationToken,
 }
 
 impl ToolServer for BuiltInServer {
     fn connect(&self) -> BoxFuture<'static, Result<Arc<dyn ToolClient>, String>> {
-        let link = BuiltInClient { tools: self.0.clone(), end: CancellationToken::new() };
-        ready(Ok(Arc::new(link) as Arc<dyn ToolClient>)).boxed()
+        let client = BuiltInClient { tools: self.0.clone(), closed: CancellationToken::new() };
+        ready(Ok(Arc::new(client) as Arc<dyn ToolClient>)).boxed()
     }
 }
 
@@ -98,14 +99,14 @@ impl ToolClient for BuiltInClient {
             let error = format!("there is no tool `{}`", call.tool);
             return ready(ToolOutcome::NotSent { error }).boxed();
         };
-        let (limit, bytes_max) = (call.timeout, call.result_bytes_max);
+        let (timeout_after, bytes_max) = (call.timeout, call.result_bytes_max);
         let answer = tool.call(call, progress, cancel);
         async move {
-            match limit {
+            match timeout_after {
                 None => truncate_outcome(answer.await, bytes_max),
-                Some(limit) => match timeout(limit, answer).await {
+                Some(timeout_after) => match timeout(timeout_after, answer).await {
                     Ok(outcome) => truncate_outcome(outcome, bytes_max),
-                    Err(_) => ToolOutcome::TimedOut { after_ms: millis(limit) },
+                    Err(_) => ToolOutcome::TimedOut { after_ms: millis(timeout_after) },
                 },
             }
         }
@@ -117,25 +118,26 @@ impl ToolClient for BuiltInClient {
     }
 
     fn closed(&self) -> BoxFuture<'static, String> {
-        let end = self.end.clone();
+        let closed = self.closed.clone();
         async move {
-            end.cancelled().await;
-            "it was closed".to_owned()
+            closed.cancelled().await;
+            "the connection was closed".to_owned()
         }
         .boxed()
     }
 
     fn close(&self) -> BoxFuture<'static, ()> {
-        self.end.cancel();
+        self.closed.cancel();
         ready(()).boxed()
     }
 }
 
-/// The outcome with at most so many bytes of text (T4).
+/// Truncates the text of an outcome to at most `bytes_max` bytes (T4).
 pub(crate) fn truncate_outcome(outcome: ToolOutcome, bytes_max: usize) -> ToolOutcome {
     let ToolOutcome::Completed(mut output) = outcome else { return outcome };
     if output.text.len() > bytes_max {
-        let marker = format!("\n[cut: the whole result has {} bytes]", output.text.len());
+        let bytes = output.text.len();
+        let marker = format!("\n[cut: the result had {bytes} bytes, the limit is {bytes_max}]");
         let kept = truncate(&output.text, bytes_max.saturating_sub(marker.len()));
         output.text = format!("{kept}{marker}");
         output.truncated = true;
@@ -143,7 +145,7 @@ pub(crate) fn truncate_outcome(outcome: ToolOutcome, bytes_max: usize) -> ToolOu
     ToolOutcome::Completed(output)
 }
 
-/// A failure that another attempt does not help.
+/// Returns a failure without a retry hint.
 pub fn failed_outcome(error: impl Into<String>) -> ToolOutcome {
     ToolOutcome::Failed { error: error.into(), hint: RetryHint::Unspecified }
 }
@@ -171,7 +173,7 @@ mod tests {
         fn describe(&self) -> RemoteTool {
             RemoteTool {
                 name: "echo".to_owned(),
-                description: "Says it again".to_owned(),
+                description: "Returns its input".to_owned(),
                 input_schema: json!({"type": "object"}),
                 annotations: ToolAnnotations {
                     read_only_hint: Some(true),
@@ -197,7 +199,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn t7_a_built_in_tool_is_a_tool_like_any_other() {
+    async fn t7_built_in_tool_behaves_like_any_other() {
         let clock: Arc<dyn Clock> = Arc::new(ManualClock::paused());
         let board = StatusBoard::new(clock.clone());
         assert!(built_in_server(Vec::new()).is_none());
@@ -208,8 +210,8 @@ mod tests {
             &clock,
         );
         tools.wait_until_started().await;
-        let book = tools.tool_registry();
-        let echo = book.get("echo").unwrap();
+        let registry = tools.tool_registry();
+        let echo = registry.get("echo").unwrap();
         assert_eq!((&*echo.server, echo.risk), (BUILT_IN_SERVER, Risk::ReadOnly));
         assert!(echo.repeatable && echo.parallel);
         let call = |arguments| {
@@ -230,7 +232,8 @@ mod tests {
         let long = call(json!({"text": "é".repeat(100)})).await;
         let ToolOutcome::Completed(output) = long else { panic!("{long:?}") };
         assert!(output.truncated && output.text.len() <= 60);
-        assert!(output.text.ends_with("[cut: the whole result has 200 bytes]"), "{}", output.text);
+        let marker = "[cut: the result had 200 bytes, the limit is 60]";
+        assert!(output.text.ends_with(marker), "{}", output.text);
         assert_eq!(call(json!({})).await, ToolOutcome::TimedOut { after_ms: 1 });
         tools.shut_down().await;
     }

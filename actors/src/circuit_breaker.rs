@@ -1,8 +1,7 @@
-//! Circuits: a breaker for each model and each tool server (R4), with the clock it is asked by and
-//! its entry on the board.
+//! Circuit breakers of models and tool servers (R4), each with a clock and a status board entry.
 //!
-//! A circuit is no actor: whoever calls an endpoint asks it and goes on at once, so its few words
-//! of state are behind a lock that nobody holds while waiting. What a breaker does is the core's.
+//! A breaker is not an actor: callers check it and continue immediately, so its small state is behind
+//! a lock that is never held across a wait. The state machine is in `greenroom_core`.
 
 use crate::{
     limits::{
@@ -31,7 +30,7 @@ use std::{
     time::Duration,
 };
 
-/// What every circuit's path on the board starts with.
+/// The prefix of every circuit's path on the status board.
 pub const CIRCUIT_PATH_PREFIX: &str = "/circuits/";
 
 const BREAKER_POLICY: BreakerConfig = BreakerConfig {
@@ -41,9 +40,9 @@ const BREAKER_POLICY: BreakerConfig = BreakerConfig {
     probe_timeout: CIRCUIT_PROBE_TIMEOUT,
 };
 
-/// The circuit of one endpoint.
+/// The circuit breaker of one endpoint.
 pub struct EndpointBreaker {
-    /// "model `small`", "tool server `market`".
+    /// The endpoint in messages: "the model `small`", "the tool server `market`".
     endpoint: String,
     breaker: Mutex<EndpointState>,
     clock: Arc<dyn Clock>,
@@ -55,85 +54,86 @@ struct EndpointState {
     last_error: String,
 }
 
-/// It is left alone: it failed again and again.
+/// The endpoint's circuit is open after consecutive failures.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{endpoint} is not asked now, because it failed {CIRCUIT_FAILURES_MAX} times in a row or more (circuit open, next try in {} s); it failed with: {last_error}", retry_after.as_secs_f64().ceil())]
+#[error("{endpoint} is unavailable: circuit open after {CIRCUIT_FAILURES_MAX} or more consecutive failures, next attempt in {} s; last error: {last_error}", retry_after.as_secs_f64().ceil())]
 pub struct EndpointUnavailableError {
     endpoint: String,
     last_error: String,
-    /// How long until it is worth asking again.
+    /// Time until the next request may be sent.
     pub retry_after: Duration,
 }
 
 impl EndpointBreaker {
-    /// A closed circuit; `path` is its place below [`CIRCUITS`].
-    pub fn new(path: &str, what: String, board: &StatusBoard, clock: &Arc<dyn Clock>) -> Arc<Self> {
-        let watch = board.register(format!("{CIRCUIT_PATH_PREFIX}{path}"), "Circuit");
-        let tried = EndpointState {
+    /// Creates a breaker with a closed circuit. `path` is relative to [`CIRCUIT_PATH_PREFIX`].
+    pub fn new(
+        path: &str,
+        endpoint: String,
+        board: &StatusBoard,
+        clock: &Arc<dyn Clock>,
+    ) -> Arc<Self> {
+        let status_entry = board.register(format!("{CIRCUIT_PATH_PREFIX}{path}"), "Circuit");
+        let state = EndpointState {
             breaker: CircuitBreaker::new(BREAKER_POLICY),
             last_error: String::new(),
         };
-        let circuit = Self {
-            endpoint: what,
-            breaker: Mutex::new(tried),
-            clock: clock.clone(),
-            status_entry: watch,
-        };
-        circuit.update_status(&circuit.lock());
-        Arc::new(circuit)
+        let breaker =
+            Self { endpoint, breaker: Mutex::new(state), clock: clock.clone(), status_entry };
+        breaker.update_status(&breaker.lock());
+        Arc::new(breaker)
     }
 
-    /// Leave to try, or why there is none.
+    /// Returns a permit to send one request, or the error if the circuit does not allow one.
     pub fn try_acquire(self: &Arc<Self>) -> Result<RequestPermit, EndpointUnavailableError> {
         let now = self.clock.now();
-        let mut tried = self.lock();
-        let asked = tried.breaker.try_acquire(now);
-        self.update_status(&tried);
-        match asked {
-            Ok(pass) => Ok(RequestPermit { circuit: self.clone(), pass: Some(pass) }),
-            Err(refused) => Err(EndpointUnavailableError {
+        let mut state = self.lock();
+        let permit = state.breaker.try_acquire(now);
+        self.update_status(&state);
+        match permit {
+            Ok(permit) => Ok(RequestPermit { breaker: self.clone(), permit: Some(permit) }),
+            Err(rejection) => Err(EndpointUnavailableError {
                 endpoint: self.endpoint.clone(),
-                last_error: tried.last_error.clone(),
-                retry_after: refused.retry_at.saturating_duration_since(now),
+                last_error: state.last_error.clone(),
+                retry_after: rejection.retry_at.saturating_duration_since(now),
             }),
         }
     }
 
-    /// What it does with those who ask.
+    /// Returns the state of the circuit.
     pub fn state(&self) -> CircuitState {
         self.lock().breaker.state()
     }
 
-    /// Lets all pass again.
+    /// Closes the circuit.
     pub fn reset(&self) {
-        let mut tried = self.lock();
-        tried.breaker.reset();
-        self.update_status(&tried);
+        let mut state = self.lock();
+        state.breaker.reset();
+        self.update_status(&state);
     }
 
-    fn report(&self, pass: CircuitPermit, heard: RequestOutcome, error: Option<&str>) {
-        let mut tried = self.lock();
-        let before = tried.breaker.state();
+    fn report(&self, permit: CircuitPermit, outcome: RequestOutcome, error: Option<&str>) {
+        let mut state = self.lock();
+        let old_state = state.breaker.state();
         if let Some(error) = error {
-            truncate(error, LAST_ERROR_BYTES_MAX).clone_into(&mut tried.last_error);
+            truncate(error, LAST_ERROR_BYTES_MAX).clone_into(&mut state.last_error);
             self.status_entry.record_failure(error);
         }
-        tried.breaker.report(pass, heard, self.clock.now());
+        state.breaker.report(permit, outcome, self.clock.now());
         self.status_entry.record_handled();
-        self.update_status(&tried);
-        let after = tried.breaker.state();
-        if before != after {
-            let (from, to) = (before.name(), after.name());
-            tracing::warn!(endpoint = %self.endpoint, from, to, "a circuit has changed");
+        self.update_status(&state);
+        let new_state = state.breaker.state();
+        if old_state != new_state {
+            let (from, to) = (old_state.name(), new_state.name());
+            tracing::warn!(endpoint = %self.endpoint, from, to, "circuit state changed");
         }
     }
 
-    fn update_status(&self, tried: &EndpointState) {
-        let waits = tried.breaker.open_until().map(|until| match tried.breaker.state() {
-            CircuitState::HalfOpen => format!("the one that tries, until {until} at most"),
-            CircuitState::Closed | CircuitState::Open => format!("its next try, at {until}"),
+    fn update_status(&self, state: &EndpointState) {
+        let waiting_for = state.breaker.open_until().map(|until| match state.breaker.state() {
+            CircuitState::HalfOpen => format!("the current probe, until {until} at most"),
+            CircuitState::Closed | CircuitState::Open => format!("the next probe at {until}"),
         });
-        self.status_entry.set_state(tried.breaker.state().name(), waits);
+        self.status_entry.set_state(state.breaker.state().name(), waiting_for);
     }
 
     fn lock(&self) -> MutexGuard<'_, EndpointState> {
@@ -141,29 +141,29 @@ impl EndpointBreaker {
     }
 }
 
-/// Bytes kept of the last error of an endpoint.
+/// Maximum bytes of an endpoint's last error.
 const LAST_ERROR_BYTES_MAX: usize = 256;
 
-/// One that was let through. Dropping it says that nothing was heard.
+/// Permission to send one request. Dropping the permit reports that the result is unknown.
 pub struct RequestPermit {
-    circuit: Arc<EndpointBreaker>,
-    pass: Option<CircuitPermit>,
+    breaker: Arc<EndpointBreaker>,
+    permit: Option<CircuitPermit>,
 }
 
 impl RequestPermit {
-    /// The endpoint answered. Only what is heard first counts.
+    /// Reports that the endpoint answered. Only the first report has an effect.
     pub fn record_success(&mut self) {
         self.finish(RequestOutcome::Success, None);
     }
 
-    /// It did not.
+    /// Reports that the endpoint failed. Only the first report has an effect.
     pub fn record_failure(&mut self, error: &str) {
         self.finish(RequestOutcome::Failure, Some(error));
     }
 
-    fn finish(&mut self, heard: RequestOutcome, error: Option<&str>) {
-        if let Some(pass) = self.pass.take() {
-            self.circuit.report(pass, heard, error);
+    fn finish(&mut self, outcome: RequestOutcome, error: Option<&str>) {
+        if let Some(permit) = self.permit.take() {
+            self.breaker.report(permit, outcome, error);
         }
     }
 }
@@ -174,26 +174,26 @@ impl Drop for RequestPermit {
     }
 }
 
-/// Models behind their circuits.
+/// A model client that checks a model's circuit before each request.
 pub struct GuardedModelClient {
     models: Arc<dyn ModelClient>,
     circuits: BTreeMap<String, Arc<EndpointBreaker>>,
 }
 
 impl GuardedModelClient {
-    /// `models`, of which those of these names have a circuit each.
+    /// Wraps `models`. Each model in `names` gets a circuit; the others are not guarded.
     pub fn new(
         models: Arc<dyn ModelClient>,
         names: impl IntoIterator<Item = String>,
         board: &StatusBoard,
         clock: &Arc<dyn Clock>,
     ) -> Self {
-        let circuit = |name: String| {
-            let (path, what) = (format!("models/{name}"), format!("the model `{name}`"));
-            let circuit = EndpointBreaker::new(&path, what, board, clock);
-            (name, circuit)
+        let with_breaker = |name: String| {
+            let (path, endpoint) = (format!("models/{name}"), format!("the model `{name}`"));
+            let breaker = EndpointBreaker::new(&path, endpoint, board, clock);
+            (name, breaker)
         };
-        Self { models, circuits: names.into_iter().map(circuit).collect() }
+        Self { models, circuits: names.into_iter().map(with_breaker).collect() }
     }
 }
 
@@ -202,27 +202,28 @@ impl ModelClient for GuardedModelClient {
         &self,
         request: ModelRequest,
     ) -> BoxStream<'static, Result<Vec<Delta>, ModelFailure>> {
-        let Some(circuit) = self.circuits.get(&request.model) else {
+        let Some(breaker) = self.circuits.get(&request.model) else {
             return self.models.stream(request);
         };
-        let mut trying = match circuit.try_acquire() {
-            Ok(trying) => trying,
-            Err(open) => {
-                let failure = ModelFailure::circuit_open(open.to_string(), open.retry_after);
+        let mut permit = match breaker.try_acquire() {
+            Ok(permit) => permit,
+            Err(unavailable) => {
+                let failure =
+                    ModelFailure::circuit_open(unavailable.to_string(), unavailable.retry_after);
                 return stream::once(async { Err(failure) }).boxed();
             }
         };
-        let heard = move |item: &Result<Vec<Delta>, ModelFailure>| match item {
-            Err(failure) if is_endpoint_failure(failure) => trying.record_failure(&failure.message),
-            // It is there, and speaks; what it says is for others to judge.
-            Ok(_) | Err(_) => trying.record_success(),
+        let report_item = move |item: &Result<Vec<Delta>, ModelFailure>| match item {
+            Err(failure) if is_endpoint_failure(failure) => permit.record_failure(&failure.message),
+            // The endpoint answered. The content of the answer does not matter here.
+            Ok(_) | Err(_) => permit.record_success(),
         };
-        self.models.stream(request).inspect(heard).boxed()
+        self.models.stream(request).inspect(report_item).boxed()
     }
 }
 
-/// Whether a failure says that the endpoint is in trouble: it does not answer, or not as it should.
-/// One that refuses is not, nor one that asks to be slower.
+/// True if a failure shows a problem of the endpoint: no answer, or an invalid one. A client error
+/// or a rate limit does not.
 fn is_endpoint_failure(failure: &ModelFailure) -> bool {
     match failure.kind {
         ModelFailureKind::Permanent | ModelFailureKind::CircuitOpen => false,

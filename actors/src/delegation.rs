@@ -1,10 +1,10 @@
-//! A task in another session's hands (S8): carries it there, tells the parent what happens, and in
-//! the end the answer.
+//! Delegates a task to a child session (S8): creates the child, mirrors its events to the parent's
+//! log, and reports the result.
 //!
-//! Started by [`crate::session::Session`] on its own arbiter, one for each child that is not closed.
-//! What it tells is read from the child's log, from where the parent has got to; the bus only says
-//! that there is more. It is the parent that counts, so being told twice changes nothing. It knows
-//! neither policy nor what a child decides.
+//! [`crate::session::Session`] starts one delegation for each child that is not closed, on its own
+//! arbiter. Events are read from the child's log, starting after the last one that the parent has;
+//! the event bus only signals that there are more. The parent ignores events it already has, so a
+//! repeated delivery changes nothing. The actor knows neither the policy nor the child's decisions.
 
 mod run_loop;
 
@@ -29,59 +29,59 @@ use greenroom_core::{
 use run_loop::{DelegationLoop, PendingRequests};
 use std::{rc::Rc, sync::Arc};
 
-/// Whom a delegation talks to.
+/// Ports and actors that a delegation uses.
 #[derive(Clone)]
 pub struct DelegationDeps {
-    /// The parent.
+    /// The parent session.
     pub parent: SessionId,
-    /// The log.
+    /// The event log.
     pub journal: Arc<dyn Journal>,
-    /// Who finds sessions.
+    /// The session registry.
     pub registry: Mailbox<SessionRegistry>,
-    /// The child's bus.
+    /// The event bus of the child's shard.
     pub bus: Mailbox<EventBus>,
 }
 
-/// What is to be seen to.
+/// The parameters of a delegation.
 pub struct DelegationParams {
-    /// The child.
+    /// The child session.
     pub child: SessionId,
-    /// The call that it works for.
+    /// The call that the child works for.
     pub call_id: CallId,
-    /// The last of the child's events that the parent has.
+    /// The last of the child's events that the parent's log has.
     pub after_seq: Seq,
-    /// Whether it is to work, or to close.
+    /// The request to the child: run a task, or close.
     pub request: ChildRequest,
 }
 
-/// What is wanted of a child.
+/// A request sent to a child session.
 pub enum ChildRequest {
-    /// Its answer, which ends an attempt of the call.
+    /// Run a task and return its result, which ends an attempt of the call.
     RunTask {
-        /// The attempt.
+        /// The attempt of the call.
         attempt_id: AttemptId,
-        /// What the child is to do.
+        /// The task.
         task: Arc<ChildTask>,
-        /// Bytes of the answer that are kept.
+        /// Maximum bytes of the result to keep.
         result_bytes_max: usize,
-        /// Who is told of the end.
+        /// The receiver of the outcome.
         session: Mailbox<Session>,
     },
-    /// That it closes.
+    /// Close the child.
     Close {
-        /// For whom.
+        /// The user on whose behalf the child is closed.
         by: UserId,
     },
 }
 
-/// The actor.
+/// The actor of one delegation.
 pub struct Delegation {
     deps: DelegationDeps,
     params: Option<DelegationParams>,
     child: SessionId,
     pending_requests: Rc<PendingRequests>,
     subscription: SubscriptionHandle,
-    /// Who waits for the answer.
+    /// The attempt that waits for the outcome.
     pending_outcome: Option<PendingOutcome>,
     status_entry: StatusEntry,
 }
@@ -93,17 +93,13 @@ struct PendingOutcome {
 }
 
 impl Delegation {
-    /// One that begins when the actor starts.
-    pub fn new(
-        deps: DelegationDeps,
-        assignment: DelegationParams,
-        status_entry: StatusEntry,
-    ) -> Self {
-        let (child, pending_requests) = (assignment.child, Rc::<PendingRequests>::default());
-        let pending_outcome = match &assignment.request {
+    /// Creates a delegation that starts when the actor starts.
+    pub fn new(deps: DelegationDeps, params: DelegationParams, status_entry: StatusEntry) -> Self {
+        let (child, pending_requests) = (params.child, Rc::<PendingRequests>::default());
+        let pending_outcome = match &params.request {
             ChildRequest::RunTask { attempt_id, session, .. } => Some(PendingOutcome {
                 session: session.clone(),
-                call_id: assignment.call_id,
+                call_id: params.call_id,
                 attempt_id: *attempt_id,
             }),
             ChildRequest::Close { by } => {
@@ -112,7 +108,7 @@ impl Delegation {
             }
         };
         let subscription = SubscriptionHandle::new(status_entry.clone());
-        let params = Some(assignment);
+        let params = Some(params);
         Self { deps, params, child, pending_requests, subscription, pending_outcome, status_entry }
     }
 
@@ -127,13 +123,18 @@ impl Actor for Delegation {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        let Some(assignment) = self.params.take() else { return };
+        let Some(params) = self.params.take() else { return };
         self.status_entry.set_state("waiting", Some(format!("session {}", self.child)));
-        let (around, wishes) = (self.deps.clone(), self.pending_requests.clone());
+        let (deps, pending_requests) = (self.deps.clone(), self.pending_requests.clone());
         let recipient = ctx.address().recipient();
-        let course =
-            DelegationLoop::new(around, assignment, wishes, self.subscription.clone(), recipient);
-        ctx.spawn(course.run().into_actor(self).map(|outcome, actor, ctx| {
+        let run_loop = DelegationLoop::new(
+            deps,
+            params,
+            pending_requests,
+            self.subscription.clone(),
+            recipient,
+        );
+        ctx.spawn(run_loop.run().into_actor(self).map(|outcome, actor, ctx| {
             if let Some(outcome) = outcome {
                 actor.report_outcome(outcome);
             }
@@ -141,33 +142,33 @@ impl Actor for Delegation {
         }));
     }
 
-    /// Also runs when a handler panicked: the session must hear of every end.
+    /// Also runs when a handler panicked: the session must receive an outcome of every attempt.
     fn stopped(&mut self, _ctx: &mut Self::Context) {
-        let (session_id, attachment) = (Some(self.child), self.subscription.clone());
-        self.deps.bus.send(Unsubscribe { session_id, handle: attachment });
-        let error = "what waited for the other session failed inside the server".to_owned();
+        let (session_id, handle) = (Some(self.child), self.subscription.clone());
+        self.deps.bus.send(Unsubscribe { session_id, handle });
+        let error = "the delegation was stopped inside the server".to_owned();
         self.report_outcome(ToolOutcome::Crashed { error });
     }
 }
 
-/// There is more in the log, or nothing is there any more. Text as it comes is the child's.
+/// Wakes the loop when the child's log has changed or was purged. Deltas are not mirrored.
 impl Handler<BusMessage> for Delegation {
     type Result = ();
 
-    fn handle(&mut self, live: BusMessage, _ctx: &mut Self::Context) {
+    fn handle(&mut self, message: BusMessage, _ctx: &mut Self::Context) {
         self.status_entry.record_handled();
-        match live {
+        match message {
             BusMessage::Committed { .. } | BusMessage::Purged => self.pending_requests.wake(),
             BusMessage::Delta(_) | BusMessage::Draining => {}
         }
     }
 }
 
-/// Nobody wants the answer any more: the child is to close, and its end is to be told.
+/// Closes the child and mirrors its last events. Its result is no longer needed.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct CloseChild {
-    /// For whom.
+    /// The user on whose behalf the child is closed.
     pub by: UserId,
 }
 
@@ -182,28 +183,25 @@ impl Handler<CloseChild> for Delegation {
     }
 }
 
-/// The child may do no more than this from now on.
+/// Restricts the child's settings to those of the parent.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct NarrowChild {
-    /// What the parent allows.
+    /// The parent's settings.
     pub parent_settings: Arc<Settings>,
 }
 
 impl Handler<NarrowChild> for Delegation {
     type Result = ();
 
-    fn handle(
-        &mut self,
-        NarrowChild { parent_settings: within }: NarrowChild,
-        _ctx: &mut Self::Context,
-    ) {
+    fn handle(&mut self, NarrowChild { parent_settings }: NarrowChild, _ctx: &mut Self::Context) {
         self.status_entry.record_handled();
-        self.pending_requests.request_narrow(within);
+        self.pending_requests.request_narrow(parent_settings);
     }
 }
 
-/// The parent's actor ends. The child goes on; whoever comes next takes up where this one was.
+/// Stops the delegation because the parent's actor stops. The child continues; a later delegation
+/// resumes after the last mirrored event.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct DetachChild;

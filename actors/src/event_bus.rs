@@ -1,10 +1,10 @@
-//! Fan-out of committed events and live deltas.
+//! Distributes committed events and live deltas to subscribers.
 //!
-//! There is one `EventBus` on each arbiter, for the sessions that live there. Sessions publish
-//! what they have committed, model streams what they hear; subscribers attach. The bus keeps the
-//! one open message of each session, so that a late subscriber starts inside it at any offset. It
-//! stores nothing else, and a subscriber that does not keep up is detached: the log has it all.
-//! Where a flush interval is configured, text and progress wait for its end in a [`batch`].
+//! Each arbiter has one `EventBus` for its sessions. Sessions publish committed events, model
+//! streams publish deltas, subscribers subscribe. The bus keeps the open message of each session, so
+//! that a late subscriber can start inside it at any offset. It stores nothing else: a subscriber
+//! that falls behind is detached and catches up from the log. If a flush interval is configured,
+//! text and progress wait in a [`batch`] until its end.
 
 mod batch;
 mod yield_policy;
@@ -32,15 +32,15 @@ use std::{
 };
 use yield_policy::YieldPolicy;
 
-/// What attached subscribers are sent.
+/// A message to the subscribers.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "()")]
 pub enum BusMessage {
-    /// One commit.
+    /// The events of one commit.
     Committed {
         /// The session.
         session_id: SessionId,
-        /// Its agent profile.
+        /// The session's agent profile.
         agent: AgentName,
         /// The events, in order.
         records: Arc<[EventRecord]>,
@@ -49,7 +49,7 @@ pub enum BusMessage {
     Delta(Arc<TextDelta>),
     /// The server is shutting down.
     Draining,
-    /// The session is gone.
+    /// The session was purged.
     Purged,
 }
 
@@ -62,22 +62,22 @@ pub struct TextDelta {
     pub step: u32,
     /// The open message.
     pub message_id: MessageId,
-    /// Where in the message's text the piece begins, in bytes.
+    /// The byte offset of the text within the message.
     pub offset: usize,
-    /// The piece.
+    /// The text.
     pub text: Arc<str>,
 }
 
-/// A message that is being streamed, as far as it is known.
+/// A message that is being streamed, with the text received so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenMessage {
-    /// Its id.
+    /// The message's id.
     pub message_id: MessageId,
     /// The text so far.
     pub text: Arc<str>,
 }
 
-/// A subscriber's hold on the bus: names it, and tells it when it was detached.
+/// Identifies a subscription, and shows the subscriber when the bus has detached it.
 #[derive(Clone)]
 pub struct SubscriptionHandle {
     id: u64,
@@ -86,19 +86,19 @@ pub struct SubscriptionHandle {
 }
 
 impl SubscriptionHandle {
-    /// A new one for the subscriber that `watch` shows, attached nowhere yet.
+    /// Creates a handle for the subscriber that `status_entry` belongs to. It is not subscribed yet.
     pub fn new(status_entry: StatusEntry) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self { id: NEXT.fetch_add(1, Relaxed), detached: Arc::default(), status_entry }
     }
 
-    /// Whether the bus has let go of the subscriber because its mailbox was full.
+    /// True if the bus has detached the subscriber because its mailbox was full.
     pub fn is_detached(&self) -> bool {
         self.detached.load(Relaxed)
     }
 }
 
-/// The actor.
+/// The event bus actor.
 pub struct EventBus {
     status_entry: StatusEntry,
     meter: Arc<dyn Meter>,
@@ -111,10 +111,10 @@ pub struct EventBus {
 #[derive(Default)]
 struct SessionChannel {
     subscriptions: Vec<Subscription>,
-    open: Option<(MessageId, String)>,
+    open_message: Option<(MessageId, String)>,
     batch: Batch,
-    /// The end of an interval is on its way.
-    flushes: bool,
+    /// True while a flush timer is running.
+    flush_scheduled: bool,
 }
 
 struct Subscription {
@@ -123,15 +123,16 @@ struct Subscription {
 }
 
 impl Subscription {
-    /// Whether the subscriber stays. One that does not is sent this beyond what its mailbox takes: it
-    /// finds out once it has read that far.
-    fn try_send(&self, live: &BusMessage) -> bool {
+    /// Sends a message; returns false if the subscriber must be removed. A subscriber whose mailbox
+    /// is full is detached and gets this last message beyond its capacity. It notices the detachment
+    /// when it reads it.
+    fn try_send(&self, message: &BusMessage) -> bool {
         self.handle.status_entry.record_sent();
-        match self.recipient.try_send(live.clone()) {
+        match self.recipient.try_send(message.clone()) {
             Ok(()) => return true,
-            Err(SendError::Full(live)) => {
+            Err(SendError::Full(message)) => {
                 self.handle.detached.store(true, Relaxed);
-                send_over_capacity(&self.recipient, live);
+                send_over_capacity(&self.recipient, message);
             }
             Err(SendError::Closed(_)) => self.handle.status_entry.undo_sent(),
         }
@@ -140,34 +141,34 @@ impl Subscription {
 }
 
 impl SessionChannel {
-    fn send(&mut self, live: &BusMessage) {
-        self.subscriptions.retain(|subscription| subscription.try_send(live));
+    fn send(&mut self, message: &BusMessage) {
+        self.subscriptions.retain(|subscription| subscription.try_send(message));
     }
 
     fn track_open_message(&mut self, event: &SessionEvent) {
         if let SessionEvent::MessageStarted { message_id } = event {
-            self.open = Some((message_id.clone(), String::new()));
+            self.open_message = Some((message_id.clone(), String::new()));
         } else if let SessionEvent::MessageCompleted { .. }
         | SessionEvent::MessageDiscarded { .. } = event
         {
-            self.open = None;
+            self.open_message = None;
         }
     }
 
     fn is_unused(&self) -> bool {
-        self.subscriptions.is_empty() && self.open.is_none()
+        self.subscriptions.is_empty() && self.open_message.is_none()
     }
 
     fn flush(&mut self) {
-        for live in self.batch.drain() {
-            self.send(&live);
+        for message in self.batch.drain() {
+            self.send(&message);
         }
     }
 }
 
 impl EventBus {
-    /// A bus without subscribers. Text and the progress of tools are held back for up to `flush`
-    /// (E5); zero is not at all.
+    /// Creates a bus without subscribers. Text and tool progress are held back for up to
+    /// `flush_interval` (E5); zero sends them immediately.
     pub fn new(status_entry: StatusEntry, meter: Arc<dyn Meter>, flush_interval: Duration) -> Self {
         Self {
             status_entry,
@@ -179,19 +180,19 @@ impl EventBus {
         }
     }
 
-    /// Sends it to the session's subscribers, now or with what comes within the interval.
-    fn send(&mut self, session_id: SessionId, live: &BusMessage, ctx: &mut Context<Self>) {
+    /// Sends a message to the session's subscribers, immediately or at the end of the flush interval.
+    fn send(&mut self, session_id: SessionId, message: &BusMessage, ctx: &mut Context<Self>) {
         let Some(channel) = self.channels.get_mut(&session_id) else { return };
         if self.flush_interval.is_zero() || channel.subscriptions.is_empty() {
-            return channel.send(live);
+            return channel.send(message);
         }
-        for live in channel.batch.push(live.clone()) {
-            channel.send(&live);
+        for message in channel.batch.push(message.clone()) {
+            channel.send(&message);
         }
-        if !channel.batch.is_empty() && !std::mem::replace(&mut channel.flushes, true) {
+        if !channel.batch.is_empty() && !std::mem::replace(&mut channel.flush_scheduled, true) {
             ctx.run_later(self.flush_interval, move |bus, _| {
                 let Some(channel) = bus.channels.get_mut(&session_id) else { return };
-                channel.flushes = false;
+                channel.flush_scheduled = false;
                 channel.flush();
             });
         }
@@ -207,41 +208,41 @@ impl Actor for EventBus {
     }
 }
 
-/// A session has committed events.
+/// Reports that a session has committed events.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct Publish {
     /// The session.
     pub session_id: SessionId,
-    /// Its agent profile.
+    /// The session's agent profile.
     pub agent: AgentName,
     /// The events, in order.
     pub records: Arc<[EventRecord]>,
-    /// When they were published.
-    pub at: Instant,
+    /// When the message was sent to the bus.
+    pub published_at: Instant,
 }
 
 impl Handler<Publish> for EventBus {
     type Result = ();
 
     fn handle(&mut self, message: Publish, ctx: &mut Self::Context) {
-        let Publish { session_id, agent, records, at } = message;
-        self.meter.record_publish_lag(at.elapsed());
+        let Publish { session_id, agent, records, published_at } = message;
+        self.meter.record_publish_lag(published_at.elapsed());
         let channel = self.channels.entry(session_id).or_default();
         for record in records.iter() {
             channel.track_open_message(&record.event);
         }
-        let live = BusMessage::Committed { session_id, agent, records };
-        self.send(session_id, &live, ctx);
+        let message = BusMessage::Committed { session_id, agent, records };
+        self.send(session_id, &message, ctx);
         if self.channels.get(&session_id).is_some_and(SessionChannel::is_unused) {
             self.channels.remove(&session_id);
         }
-        self.firehose_subscriptions.retain(|subscription| subscription.try_send(&live));
+        self.firehose_subscriptions.retain(|subscription| subscription.try_send(&message));
         self.status_entry.record_handled();
     }
 }
 
-/// A model stream has heard more text.
+/// Reports more text of a model stream.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct PublishDelta {
@@ -253,28 +254,30 @@ pub struct PublishDelta {
     pub step: u32,
     /// The open message.
     pub message_id: MessageId,
-    /// The piece.
+    /// The text.
     pub text: String,
 }
 
 impl Handler<PublishDelta> for EventBus {
     type Result = ();
 
-    fn handle(&mut self, heard: PublishDelta, ctx: &mut Self::Context) {
+    fn handle(&mut self, delta: PublishDelta, ctx: &mut Self::Context) {
         self.status_entry.record_handled();
-        let PublishDelta { session_id, run_id, step, message_id, text } = heard;
+        let PublishDelta { session_id, run_id, step, message_id, text } = delta;
         let Some(channel) = self.channels.get_mut(&session_id) else { return };
-        let Some((_, known)) = channel.open.as_mut().filter(|open| open.0 == message_id) else {
-            return; // A superseded attempt is still talking.
+        let Some((_, text_so_far)) =
+            channel.open_message.as_mut().filter(|open| open.0 == message_id)
+        else {
+            return; // Text of a superseded attempt.
         };
-        let offset = known.len();
-        known.push_str(&text);
+        let offset = text_so_far.len();
+        text_so_far.push_str(&text);
         if !channel.subscriptions.is_empty() {
             let bytes = text.len();
             let text = text.into();
             let delta = TextDelta { run_id, step, message_id, offset, text };
             self.send(session_id, &BusMessage::Delta(Arc::new(delta)), ctx);
-            // What waits for the end of an interval is written by nobody yet.
+            // Batched text is not written to a client yet.
             if self.flush_interval.is_zero() {
                 self.yield_policy.on_delta_sent(bytes);
             }
@@ -282,15 +285,15 @@ impl Handler<PublishDelta> for EventBus {
     }
 }
 
-/// Attaches a subscriber; answers with the message that is open.
+/// Adds a subscriber. Returns the message that is open.
 #[derive(Message)]
 #[rtype(result = "Option<OpenMessage>")]
 pub struct Subscribe {
     /// The session.
     pub session_id: SessionId,
-    /// The subscriber's hold.
+    /// The subscriber's handle.
     pub handle: SubscriptionHandle,
-    /// Where to send.
+    /// The address of the subscriber.
     pub recipient: Recipient<BusMessage>,
 }
 
@@ -299,14 +302,14 @@ impl Handler<Subscribe> for EventBus {
 
     fn handle(&mut self, message: Subscribe, _ctx: &mut Self::Context) -> Self::Result {
         self.status_entry.record_handled();
-        let Subscribe { session_id, handle: attachment, recipient } = message;
+        let Subscribe { session_id, handle, recipient } = message;
         let channel = self.channels.entry(session_id).or_default();
-        channel.subscriptions.push(Subscription { handle: attachment, recipient });
-        MessageResult(open_message(channel))
+        channel.subscriptions.push(Subscription { handle, recipient });
+        MessageResult(get_open_message(channel))
     }
 }
 
-/// The message that is open in a session.
+/// Returns the message that is open in a session.
 #[derive(Message)]
 #[rtype(result = "Option<OpenMessage>")]
 pub struct GetOpenMessage(pub SessionId);
@@ -320,22 +323,22 @@ impl Handler<GetOpenMessage> for EventBus {
         _ctx: &mut Self::Context,
     ) -> Self::Result {
         self.status_entry.record_handled();
-        MessageResult(self.channels.get(&session_id).and_then(open_message))
+        MessageResult(self.channels.get(&session_id).and_then(get_open_message))
     }
 }
 
-fn open_message(channel: &SessionChannel) -> Option<OpenMessage> {
-    let (message_id, text) = channel.open.as_ref()?;
+fn get_open_message(channel: &SessionChannel) -> Option<OpenMessage> {
+    let (message_id, text) = channel.open_message.as_ref()?;
     Some(OpenMessage { message_id: message_id.clone(), text: text.as_str().into() })
 }
 
-/// Attaches a subscriber to the committed events of all sessions.
+/// Adds a subscriber to the committed events of all sessions.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct SubscribeAll {
-    /// The subscriber's hold.
+    /// The subscriber's handle.
     pub handle: SubscriptionHandle,
-    /// Where to send.
+    /// The address of the subscriber.
     pub recipient: Recipient<BusMessage>,
 }
 
@@ -344,18 +347,18 @@ impl Handler<SubscribeAll> for EventBus {
 
     fn handle(&mut self, message: SubscribeAll, _ctx: &mut Self::Context) {
         self.status_entry.record_handled();
-        let SubscribeAll { handle: attachment, recipient } = message;
-        self.firehose_subscriptions.push(Subscription { handle: attachment, recipient });
+        let SubscribeAll { handle, recipient } = message;
+        self.firehose_subscriptions.push(Subscription { handle, recipient });
     }
 }
 
-/// Lets a subscriber go.
+/// Removes a subscriber.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Unsubscribe {
     /// The session; `None` for a subscriber of all sessions.
     pub session_id: Option<SessionId>,
-    /// The subscriber's hold.
+    /// The subscriber's handle.
     pub handle: SubscriptionHandle,
 }
 
@@ -364,13 +367,13 @@ impl Handler<Unsubscribe> for EventBus {
 
     fn handle(&mut self, message: Unsubscribe, _ctx: &mut Self::Context) {
         self.status_entry.record_handled();
-        let others = |subscription: &Subscription| subscription.handle.id != message.handle.id;
+        let is_other = |subscription: &Subscription| subscription.handle.id != message.handle.id;
         let Some(session_id) = message.session_id else {
-            self.firehose_subscriptions.retain(others);
+            self.firehose_subscriptions.retain(is_other);
             return;
         };
         let Some(channel) = self.channels.get_mut(&session_id) else { return };
-        channel.subscriptions.retain(others);
+        channel.subscriptions.retain(is_other);
         if channel.subscriptions.is_empty() {
             channel.batch = Batch::default();
         }
@@ -380,7 +383,7 @@ impl Handler<Unsubscribe> for EventBus {
     }
 }
 
-/// Tells the subscribers of a session that it is gone (S1).
+/// Notifies the subscribers of a session that it was purged (S1).
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct NotifyPurged(pub SessionId);
@@ -396,7 +399,7 @@ impl Handler<NotifyPurged> for EventBus {
     }
 }
 
-/// Tells every subscriber that the server is shutting down (D8).
+/// Notifies every subscriber that the server is shutting down (D8).
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct NotifyDraining;
@@ -421,8 +424,8 @@ mod tests {
     use crate::{status_board::StatusBoard, testing::ManualClock};
 
     struct RecordingSubscriber {
-        attachment: SubscriptionHandle,
-        /// Whether it was attached when it heard each.
+        handle: SubscriptionHandle,
+        /// For each message received: true if the subscriber was still subscribed.
         received: Vec<bool>,
     }
 
@@ -434,7 +437,7 @@ mod tests {
         type Result = ();
 
         fn handle(&mut self, _: BusMessage, _: &mut Self::Context) {
-            self.received.push(!self.attachment.is_detached());
+            self.received.push(!self.handle.is_detached());
         }
     }
 
@@ -453,15 +456,14 @@ mod tests {
     #[actix_rt::test]
     async fn e4_detached_subscriber_receives_one_marker_then_catches_up() {
         let board = StatusBoard::new(Arc::new(ManualClock::paused()));
-        let watch = board.register("/listener", "Listener");
-        let attachment = SubscriptionHandle::new(watch.clone());
+        let status_entry = board.register("/listener", "Listener");
+        let handle = SubscriptionHandle::new(status_entry.clone());
         let received = Vec::new();
-        let address = RecordingSubscriber { attachment: attachment.clone(), received }.start();
-        let subscription =
-            Subscription { handle: attachment, recipient: address.clone().recipient() };
-        // It lives on this thread and reads nothing yet.
-        let taken = (0..).take_while(|_| subscription.try_send(&BusMessage::Draining)).count();
-        let heard = address.send(GetReceived).await.unwrap();
-        assert_eq!(heard, vec![false; taken + 1], "also what its mailbox had no room for");
+        let address = RecordingSubscriber { handle: handle.clone(), received }.start();
+        let subscription = Subscription { handle, recipient: address.clone().recipient() };
+        // The subscriber runs on this thread and has read nothing yet.
+        let accepted = (0..).take_while(|_| subscription.try_send(&BusMessage::Draining)).count();
+        let received = address.send(GetReceived).await.unwrap();
+        assert_eq!(received, vec![false; accepted + 1], "including one message over capacity");
     }
 }

@@ -1,9 +1,10 @@
-//! Whose turn it is among calls that must run alone (T8): a line for each key, across sessions and
-//! tools; the first in it has its turn.
+//! Grants exclusive locks to calls that must run alone (T8): one queue of requests for each key,
+//! across sessions and tools. The first request of a queue holds the lock.
 //!
-//! One in a process. Sessions enter when a call would begin, and leave when it has ended or waits
-//! for a person, or when they end themselves. Nothing of it is stored: after a restart the calls
-//! that go on enter again. It knows neither tools nor why a key is what it is.
+//! There is one such actor in a process. A session requests a lock before a call starts, and
+//! releases it when the call has ended or waits for an approval, or when the session's actor stops.
+//! Nothing is stored: after a restart the resumed calls request their locks again. The actor knows
+//! neither the tools nor the meaning of a key.
 
 use crate::{
     limits::SHARED_ACTOR_MAILBOX_MAX,
@@ -15,21 +16,21 @@ use actix::{Actor, Context, Handler, Message};
 use greenroom_core::ids::CallId;
 use std::collections::{BTreeMap, VecDeque};
 
-/// A place in a line. No place is ever given twice, so that what comes late for an old one is not
-/// taken for a new one.
+/// The id of a lock request. Ids are never reused, so a late message about an old request is not
+/// mistaken for one about a new request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockRequestId {
-    /// Which of all actors of sessions.
+    /// The generation of the session's actor, unique in the process.
     pub generation: u64,
-    /// Which of its places.
+    /// The number of the request within that actor.
     pub number: u64,
 }
 
-/// The actor.
+/// The actor that grants exclusive locks.
 pub struct ExclusiveLocks {
-    /// Never an empty line. As long as calls under way: a session has a few at once.
+    /// The requests for each key. A queue is never empty; a session has only a few requests at once.
     queues: BTreeMap<String, VecDeque<LockRequest>>,
-    /// Places that are not the first of their line.
+    /// The number of requests that are not the first of their queue.
     waiting_count: usize,
     status_entry: StatusEntry,
 }
@@ -41,22 +42,22 @@ struct LockRequest {
 }
 
 impl ExclusiveLocks {
-    /// Without lines.
+    /// Creates an actor without lock requests.
     pub fn new(status_entry: StatusEntry) -> Self {
         Self { queues: BTreeMap::new(), waiting_count: 0, status_entry }
     }
 
-    /// Tells the first of the line that it is its turn; those that are gone are passed over.
+    /// Grants the lock to the first request of the queue. Requests of stopped sessions are removed.
     fn grant_to_first(&mut self, key: &str) {
-        let Some(line) = self.queues.get_mut(key) else { return };
-        while let Some(first) = line.front() {
+        let Some(queue) = self.queues.get_mut(key) else { return };
+        while let Some(first) = queue.front() {
             if first.session.is_open() {
-                let LockRequest { request_id: ticket, call_id, session } = first;
-                let (ticket, call_id, key) = (*ticket, *call_id, key.to_owned());
-                return session.send(LockGranted { request_id: ticket, call_id, key });
+                let LockRequest { request_id, call_id, session } = first;
+                let (request_id, call_id, key) = (*request_id, *call_id, key.to_owned());
+                return session.send(LockGranted { request_id, call_id, key });
             }
-            line.pop_front();
-            self.waiting_count -= usize::from(!line.is_empty());
+            queue.pop_front();
+            self.waiting_count -= usize::from(!queue.is_empty());
         }
         self.queues.remove(key);
     }
@@ -64,8 +65,8 @@ impl ExclusiveLocks {
     fn update_status(&self) {
         let waiting_for = match self.waiting_count {
             0 => None,
-            1 => Some("calls that run alone, for 1 other".to_owned()),
-            count => Some(format!("calls that run alone, for {count} others")),
+            1 => Some("lock release, 1 call waiting".to_owned()),
+            count => Some(format!("lock release, {count} calls waiting")),
         };
         self.status_entry
             .set_state(if self.queues.is_empty() { "idle" } else { "taken" }, waiting_for);
@@ -81,29 +82,29 @@ impl Actor for ExclusiveLocks {
     }
 }
 
-/// A call would begin.
+/// Requests a lock for a call that is about to start.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct AcquireLock {
-    /// The line.
+    /// The lock's key.
     pub key: String,
-    /// The place.
+    /// The id of the request.
     pub request_id: LockRequestId,
     /// The call.
     pub call_id: CallId,
-    /// Its session.
+    /// The session of the call, which receives [`LockGranted`].
     pub session: Mailbox<Session>,
 }
 
 impl Handler<AcquireLock> for ExclusiveLocks {
     type Result = ();
 
-    fn handle(&mut self, enter: AcquireLock, _ctx: &mut Self::Context) {
+    fn handle(&mut self, request: AcquireLock, _ctx: &mut Self::Context) {
         self.status_entry.record_handled();
-        let AcquireLock { key, request_id: ticket, call_id, session } = enter;
-        let line = self.queues.entry(key.clone()).or_default();
-        line.push_back(LockRequest { request_id: ticket, call_id, session });
-        let is_first = line.len() == 1;
+        let AcquireLock { key, request_id, call_id, session } = request;
+        let queue = self.queues.entry(key.clone()).or_default();
+        queue.push_back(LockRequest { request_id, call_id, session });
+        let is_first = queue.len() == 1;
         self.waiting_count += usize::from(!is_first);
         if is_first {
             self.grant_to_first(&key);
@@ -112,30 +113,28 @@ impl Handler<AcquireLock> for ExclusiveLocks {
     }
 }
 
-/// A place is free: its call has ended, or does not want to run now.
+/// Releases a lock, or withdraws a request that waits for it.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct ReleaseLock {
-    /// The line.
+    /// The lock's key.
     pub key: String,
-    /// The place.
+    /// The id of the request.
     pub request_id: LockRequestId,
 }
 
 impl Handler<ReleaseLock> for ExclusiveLocks {
     type Result = ();
 
-    fn handle(
-        &mut self,
-        ReleaseLock { key, request_id: ticket }: ReleaseLock,
-        _ctx: &mut Self::Context,
-    ) {
+    fn handle(&mut self, ReleaseLock { key, request_id }: ReleaseLock, _ctx: &mut Self::Context) {
         self.status_entry.record_handled();
-        let Some(line) = self.queues.get_mut(&key) else { return };
-        let Some(index) = line.iter().position(|place| place.request_id == ticket) else { return };
-        line.remove(index);
-        // One of the others moved up, or the one that left had waited.
-        self.waiting_count -= usize::from(index > 0 || !line.is_empty());
+        let Some(queue) = self.queues.get_mut(&key) else { return };
+        let Some(index) = queue.iter().position(|request| request.request_id == request_id) else {
+            return;
+        };
+        queue.remove(index);
+        // The next request becomes the first, or the removed request was itself waiting.
+        self.waiting_count -= usize::from(index > 0 || !queue.is_empty());
         if index == 0 {
             self.grant_to_first(&key);
         }

@@ -1,4 +1,4 @@
-//! What subscribers are given, in no dialect's words.
+//! The items that subscribers deliver to clients, independent of a dialect.
 
 use greenroom_core::{
     cursor::Cursor,
@@ -7,20 +7,20 @@ use greenroom_core::{
 };
 use std::{ops::Deref, sync::Arc};
 
-/// One thing to tell a client, with the cursor it stands at once it has been told.
+/// One item for a client, with the client's cursor after the item was delivered.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FeedItem {
     /// The session.
     pub session_id: SessionId,
-    /// Its agent profile.
+    /// The session's agent profile.
     pub agent: AgentName,
-    /// Where the client is after this.
+    /// The cursor after this item.
     pub cursor: Cursor,
-    /// What to tell.
+    /// The content.
     pub kind: FeedKind,
 }
 
-/// What to tell.
+/// The content of a feed item.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FeedKind {
     /// A committed event.
@@ -33,34 +33,35 @@ pub enum FeedKind {
         step: u32,
         /// The open message.
         message_id: MessageId,
-        /// The piece.
+        /// The text.
         text: Arc<str>,
     },
-    /// The server is shutting down (D8); unnumbered. Reconnect with the cursor.
+    /// The server is shutting down (D8). Not numbered; the client reconnects with its cursor.
     Draining,
-    /// The session was purged (S1): it is gone, and there is nothing to reconnect to; unnumbered.
+    /// The session was purged (S1). Not numbered; there is nothing to reconnect to.
     Purged,
-    /// The stream can't go on; reconnect with the cursor. For people.
+    /// The stream can't continue, for the given human-readable reason. The client reconnects with its
+    /// cursor.
     Broken(String),
 }
 
 impl FeedKind {
-    /// Whether both are the very same, shared by all who are told of it: what was made of the one will do
-    /// for the other. Control frames are nobody else's.
+    /// True if both share the same memory, so that an encoding of one also serves for the other.
+    /// Always false for control frames.
     pub fn ptr_eq(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Event(own), Self::Event(other)) => {
-                own.index == other.index && Arc::ptr_eq(&own.commit, &other.commit)
+            (Self::Event(left), Self::Event(right)) => {
+                left.index == right.index && Arc::ptr_eq(&left.commit, &right.commit)
             }
-            (Self::Delta { text: own, .. }, Self::Delta { text: other, .. }) => {
-                Arc::ptr_eq(own, other)
+            (Self::Delta { text: left, .. }, Self::Delta { text: right, .. }) => {
+                Arc::ptr_eq(left, right)
             }
             _ => false,
         }
     }
 }
 
-/// An event, shared by all who are told of it.
+/// A committed event. The commit is shared by all subscribers.
 #[derive(Clone, Debug)]
 pub struct CommittedEvent {
     commit: Arc<[EventRecord]>,
@@ -68,7 +69,7 @@ pub struct CommittedEvent {
 }
 
 impl CommittedEvent {
-    /// All events of a commit, in order.
+    /// Returns all events of a commit, in order.
     pub fn iter_commit(commit: &Arc<[EventRecord]>) -> impl Iterator<Item = Self> {
         (0..commit.len()).map(|index| Self { commit: commit.clone(), index })
     }
@@ -94,20 +95,20 @@ impl PartialEq for CommittedEvent {
     }
 }
 
-/// Where a subscriber puts what it has to tell: a socket with room for so much.
+/// The sink of a subscriber: a client connection with bounded capacity.
 pub trait Outlet: 'static {
-    /// Takes `item` if there is room. After [`Offer::Full`] whoever drains the outlet sends the
-    /// subscriber [`crate::subscriber::Drained`].
+    /// Accepts `item` if there is room. After [`DeliveryOutcome::Full`], the side that drains the
+    /// outlet sends the subscriber [`crate::subscriber::OutletDrained`].
     fn try_send(&mut self, item: &FeedItem) -> DeliveryOutcome;
 }
 
-/// What became of an offer.
+/// The result of handing an item to an outlet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeliveryOutcome {
-    /// Taken.
+    /// The outlet accepted the item.
     Accepted,
-    /// No room now; it was not taken.
+    /// The outlet has no room and did not accept the item.
     Full,
-    /// Nobody listens any more.
+    /// The client is gone.
     Closed,
 }

@@ -1,7 +1,9 @@
-//! One administrator's view of all sessions: committed events from now on (A2, W2).
+//! A subscriber to the events of all sessions that are committed from now on, for administrators
+//! (A2, W2).
 //!
-//! No replay and no deltas: whoever wants a session whole subscribes to it. A viewer that does
-//! not keep up is told so and cut off, since there is no one log to catch up from.
+//! It neither replays the log nor delivers deltas; a client that needs a complete session subscribes
+//! to that session. A subscriber that falls behind is closed with an error, because there is no
+//! single log to catch up from.
 
 use crate::{
     event_bus::{BusMessage, EventBus, SubscribeAll, SubscriptionHandle, Unsubscribe},
@@ -14,17 +16,17 @@ use crate::{
 use actix::{Actor, ActorContext, AsyncContext, Context, Handler};
 use greenroom_core::{cursor::Cursor, ids::SessionId};
 
-/// The actor.
+/// The actor that serves one such stream.
 pub struct FirehoseSubscriber {
     buses: Vec<Mailbox<EventBus>>,
     outlet: Box<dyn Outlet>,
     subscription: SubscriptionHandle,
     status_entry: StatusEntry,
-    last: Option<FeedItem>,
+    last_item: Option<FeedItem>,
 }
 
 impl FirehoseSubscriber {
-    /// A subscriber to all of `buses` from when the actor starts.
+    /// Creates a subscriber to all of `buses`. It subscribes when the actor starts.
     pub(crate) fn new(
         buses: Vec<Mailbox<EventBus>>,
         outlet: Box<dyn Outlet>,
@@ -35,21 +37,21 @@ impl FirehoseSubscriber {
             outlet,
             subscription: SubscriptionHandle::new(status_entry.clone()),
             status_entry,
-            last: None,
+            last_item: None,
         }
     }
 
     fn send_item(&mut self, item: FeedItem, ctx: &mut Context<Self>) {
         match self.outlet.try_send(&item) {
-            DeliveryOutcome::Accepted => self.last = Some(item),
+            DeliveryOutcome::Accepted => self.last_item = Some(item),
             DeliveryOutcome::Full | DeliveryOutcome::Closed => ctx.stop(),
         }
     }
 
     fn fail_stream(&mut self, ctx: &mut Context<Self>) {
-        if let Some(last) = self.last.take() {
-            let reason = "events came faster than they were read".to_owned();
-            self.send_item(FeedItem { kind: FeedKind::Broken(reason), ..last }, ctx);
+        if let Some(last_item) = self.last_item.take() {
+            let reason = "events arrived faster than the client read them".to_owned();
+            self.send_item(FeedItem { kind: FeedKind::Broken(reason), ..last_item }, ctx);
         }
         ctx.stop();
     }
@@ -78,9 +80,9 @@ impl Actor for FirehoseSubscriber {
 impl Handler<BusMessage> for FirehoseSubscriber {
     type Result = ();
 
-    fn handle(&mut self, live: BusMessage, ctx: &mut Self::Context) {
+    fn handle(&mut self, message: BusMessage, ctx: &mut Self::Context) {
         self.status_entry.record_handled();
-        match live {
+        match message {
             BusMessage::Committed { session_id, agent, records } => {
                 for event in CommittedEvent::iter_commit(&records) {
                     let cursor = Cursor::after_seq(event.seq);
@@ -91,11 +93,11 @@ impl Handler<BusMessage> for FirehoseSubscriber {
             }
             BusMessage::Delta(_) | BusMessage::Purged => {}
             BusMessage::Draining => {
-                let nobody = SessionId(uuid::Uuid::nil());
-                let last = self.last.clone();
-                let Some(agent) = last.map(|last| last.agent) else { return };
+                let nil_session = SessionId(uuid::Uuid::nil());
+                let last_item = self.last_item.clone();
+                let Some(agent) = last_item.map(|last_item| last_item.agent) else { return };
                 let (cursor, kind) = (Cursor::default(), FeedKind::Draining);
-                self.send_item(FeedItem { session_id: nobody, agent, cursor, kind }, ctx);
+                self.send_item(FeedItem { session_id: nil_session, agent, cursor, kind }, ctx);
             }
         }
         if self.subscription.is_detached() {
@@ -107,7 +109,7 @@ impl Handler<BusMessage> for FirehoseSubscriber {
 impl Handler<crate::subscriber::OutletDrained> for FirehoseSubscriber {
     type Result = ();
 
-    /// There is nothing to catch up from.
+    /// Does nothing: there is no log to catch up from.
     fn handle(&mut self, _: crate::subscriber::OutletDrained, _ctx: &mut Self::Context) {}
 }
 
@@ -119,7 +121,7 @@ impl Handler<crate::subscriber::StopSubscriber> for FirehoseSubscriber {
     }
 }
 
-/// Its client may come again (A2).
+/// Closes the stream on an administrator's order. The client may reconnect (A2).
 impl Handler<ExecuteOrder> for FirehoseSubscriber {
     type Result = ();
 

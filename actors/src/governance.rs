@@ -1,4 +1,4 @@
-//! The rules sessions decide by, put together from configuration and the tools there are now.
+//! The rules that sessions decide by, assembled from configuration and the connected tools.
 
 use crate::ports::ToolHost;
 use greenroom_core::{
@@ -17,7 +17,7 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-/// Something that is replaced as a whole while others read it. Clones share it.
+/// A value that is replaced as a whole while others read it. Clones share the value.
 #[derive(Debug, Default)]
 pub struct ArcCell<T>(Arc<RwLock<Arc<T>>>);
 
@@ -28,54 +28,55 @@ impl<T> Clone for ArcCell<T> {
 }
 
 impl<T> ArcCell<T> {
-    /// As it is now.
+    /// Returns the current value.
     pub fn get(&self) -> Arc<T> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Replaces it.
+    /// Replaces the value.
     pub fn set(&self, value: T) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(value);
     }
 }
 
-/// What configuration says of agents and policy.
+/// The configuration of agents and policy.
 #[derive(Clone, Debug)]
 pub struct Governance {
-    /// The agent profiles.
+    /// The agent profiles, by name.
     pub agents: BTreeMap<AgentName, Arc<AgentProfile>>,
-    /// Autonomy × risk.
+    /// The policy matrix: autonomy × risk.
     pub matrix: Arc<Matrix>,
-    /// What users allow who have stored no settings (G4).
+    /// The settings of users who have not stored any (G4).
     pub default_settings: Arc<Settings>,
-    /// Calls of one session that run at once.
+    /// Maximum number of calls of one session that run in parallel.
     pub parallel_calls_max: usize,
-    /// The tool `delegate` of each agent that has it, with the agents it may name (S8).
+    /// The `delegate` tool of each agent that has one, with the agents it may delegate to (S8).
     pub delegate_tools: Arc<BTreeMap<AgentName, Arc<Tool>>>,
-    /// Children of one run that work at once.
+    /// Maximum number of child sessions of one run that work in parallel.
     pub children_max: usize,
-    /// Sessions below one that people started.
+    /// Maximum depth of child sessions below a root.
     pub delegation_depth_max: u32,
-    /// Messages that may wait behind a run.
+    /// Maximum number of messages queued behind a run.
     pub queued_messages_max: usize,
-    /// How failed model calls are tried again.
+    /// The retry policy of failed model calls.
     pub model_retry: RetryPolicy,
-    /// What models cost, by their names in configuration.
+    /// The prices of models, by the model's name in configuration.
     pub prices: Arc<BTreeMap<String, ModelPrice>>,
-    /// What every agent is told, before its own prompt.
+    /// The text that precedes every agent's system prompt.
     pub system: Arc<str>,
-    /// The tokens that models' contexts hold, by their names in configuration.
+    /// The context windows of models in tokens, by the model's name in configuration.
     pub context_windows: Arc<BTreeMap<String, u64>>,
-    /// Percent of a conversation's room at which its older part is summarised; `None` is never.
+    /// The percentage of the context at which the older part of a session is compacted; `None` for
+    /// never.
     pub compact_at: Option<u8>,
-    /// The skills there are now.
+    /// The skills that are available now.
     pub skills: ArcCell<SkillRegistry>,
-    /// Texts that a model must not say: they are taken out as they come (E7).
+    /// Secrets that are removed from model output while it is streamed (E7).
     pub secrets: Arc<[String]>,
 }
 
 impl Governance {
-    /// These agents under that matrix, with default limits.
+    /// Creates a governance with these agents and this matrix, and default limits.
     pub fn new(agents: impl IntoIterator<Item = AgentProfile>, matrix: Matrix) -> Self {
         let agents =
             agents.into_iter().map(|agent| (agent.name.clone(), Arc::new(agent))).collect();
@@ -98,13 +99,13 @@ impl Governance {
         }
     }
 
-    /// Whether what models cost counts for users, whatever agent they use: some agent limits it (G6).
+    /// True if any agent limits the model costs of a user. Costs then count for all agents (G6).
     pub fn has_user_model_budget(&self) -> bool {
         self.agents.values().any(|agent| agent.has_user_model_budget())
     }
 
-    /// The rules for a session of `agent` now, which `parent` started if there is one. An agent that configuration no longer has keeps
-    /// its sessions readable, but without tools.
+    /// Returns the current rules for a session of `agent`, restricted by `parent` for a child
+    /// session. If the agent is no longer configured, its sessions stay readable but have no tools.
     pub fn rules(&self, agent: &AgentName, parent: Option<&Parent>, tools: &dyn ToolHost) -> Rules {
         let profile = self.agents.get(agent).cloned().unwrap_or_else(|| {
             let tools = Vec::new();

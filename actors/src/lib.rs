@@ -1,11 +1,11 @@
-//! The actors of Greenroom and the ports they talk through. No SQL, no HTTP, no JSON frames.
+//! The actors of Greenroom and the ports they depend on. Contains no SQL, HTTP or wire formats.
 //!
 //! ```text
 //! client → SessionRegistry → Session: decide → append → evolve → publish → dispatch
 //!                              ↑  │                              │         ├→ LlmStream
 //!                       facts  │  └────────── ApprovalDesk ◄─────┤         ├→ ToolExecutor
 //!                              └── workers                       │         ├→ Delegation → SessionRegistry
-//!                                                                │         └→ Turnstile
+//!                                                                │         └→ ExclusiveLocks
 //!                                                                └→ EventBus → Subscriber → Outlet
 //! ```
 

@@ -1,74 +1,78 @@
-//! Every bound of the actors in one place. `docs/limits.md` explains them to people.
+//! Every bound of the actors. `docs/limits.md` describes the bounds for users.
 
 use std::time::Duration;
 
-/// Messages waiting in a session's mailbox; beyond it senders are told that it is full.
+/// Maximum messages in a session's mailbox. Beyond it, senders get [`TrySendError::Full`].
+///
+/// [`TrySendError::Full`]: crate::mailbox::TrySendError::Full
 pub const SESSION_MAILBOX_MAX: usize = 256;
-/// Messages waiting in a subscriber's mailbox; beyond it the bus detaches the subscriber, which
-/// then catches up from the log (E4).
+/// Maximum messages in a subscriber's mailbox. Beyond it, the event bus detaches the subscriber,
+/// which then catches up from the log (E4).
 pub const SUBSCRIBER_MAILBOX_MAX: usize = 256;
-/// Messages waiting in the mailbox of the bus, the registry or the desk.
+/// Maximum messages in the mailbox of the event bus, the session registry or the approval desk.
 pub const SHARED_ACTOR_MAILBOX_MAX: usize = 16 * 1024;
-/// Subscribers of one session where configuration says nothing (X4).
+/// Maximum subscribers of one session, unless configured (X4).
 pub const SUBSCRIBERS_PER_SESSION_MAX: usize = 256;
-/// Events read from the log at once.
+/// Maximum events read from the log in one query.
 pub const LOG_PAGE_EVENTS: usize = 256;
-/// The same where a subscriber begins to catch up, or its client takes little at a time.
+/// Page size of a subscriber that starts to catch up, or whose client accepts few events at a time.
 pub const SUBSCRIBER_PAGE_EVENTS_MIN: usize = 16;
-/// Failures of one session's actor within [`SESSION_FAILURE_WINDOW`] after which it is parked (A3).
+/// Number of failures of a session's actor within [`SESSION_FAILURE_WINDOW`] that parks it (A3).
 pub const SESSION_FAILURES_MAX: u32 = 3;
 /// The window for [`SESSION_FAILURES_MAX`].
 pub const SESSION_FAILURE_WINDOW: Duration = Duration::from_secs(60);
-/// Delay before a failed session is brought back; doubles with each failure.
+/// Delay before a failed session is restarted. Doubles with each failure.
 pub const SESSION_RESTART_DELAY: Duration = Duration::from_millis(50);
-/// Questions of one tool attempt that wait to be put to people (T1); more are not heard.
+/// Maximum elicitations of one tool attempt that wait to be recorded (T1). Beyond it, the tool waits
+/// before it can send another one.
 pub const ELICITATION_BACKLOG_MAX: usize = 4;
-/// Least time between two progress events of one call (T5).
+/// Minimum time between two progress events of one call (T5).
 pub const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
-/// Progress reports waiting to be looked at.
+/// Maximum progress reports of an attempt that wait to be processed.
 pub const PROGRESS_BACKLOG_MAX: usize = 16;
-/// Bytes of a waiting-for or last-error text that administrators see.
+/// Maximum bytes of a "waiting for" or "last error" text on the status board.
 pub const STATUS_TEXT_BYTES_MAX: usize = 512;
-/// Times a decision is made anew because another session of the user was faster with their budget.
+/// Maximum times an input is decided again because another session spent the user's budget first.
 pub const BUDGET_CONFLICT_RETRIES_MAX: u32 = 16;
-/// Delay before a result that could not be stored is tried again (D8).
+/// Delay before a failed read or write of the log is retried (D8).
 pub const STORE_RETRY_DELAY: Duration = Duration::from_millis(500);
-/// Delay before an overdue deadline is told again to a session that did not record it.
+/// Delay before a session that did not record an expired deadline is woken again.
 pub const DEADLINE_RETRY_DELAY: Duration = Duration::from_secs(1);
-/// How often it is looked whether every session has left memory, before the process ends.
+/// Interval of the check that all sessions have been passivated, at shutdown.
 pub const SHUTDOWN_POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// How often a purge is tried again because the session went on meanwhile.
+/// Maximum attempts to purge a session whose log grows during the purge.
 pub const PURGE_ATTEMPTS_MAX: u32 = 8;
-/// How often whoever follows a child makes sure that somebody would tell of it.
+/// Interval at which a delegation reads its child's log without a notification from the event bus.
 pub const CHILD_CHECK_INTERVAL: Duration = Duration::from_secs(5);
-/// Live items a subscriber holds back while it replays the log.
+/// Maximum live items a subscriber buffers while it replays the log.
 pub const SUBSCRIBER_BACKLOG_MAX: usize = 256;
-/// Bytes of text that wait for the end of a flush interval, of one session (E5).
+/// Maximum bytes of text of one session that wait for the end of a flush interval (E5).
 pub const BATCH_BYTES_MAX: usize = 16 * 1024;
-/// Live items that wait for it. Well below a subscriber's mailbox, which takes them all at once.
+/// Maximum live items of one session that wait for the end of a flush interval. Well below the
+/// capacity of a subscriber's mailbox, which receives all of them at once.
 pub const BATCH_ITEMS_MAX: usize = 64;
 
-/// Delay before a tool server is started again after its first failure; doubles with each.
+/// Delay before a tool server is reconnected after its first failure. Doubles with each failure.
 pub const RECONNECT_DELAY_BASE: Duration = Duration::from_millis(500);
-/// Longest delay before a tool server is started again.
+/// Maximum delay before a tool server is reconnected.
 pub const RECONNECT_DELAY_CAP: Duration = Duration::from_secs(30);
-/// A tool server that was ready for so long starts its delays from the beginning.
+/// Time a tool server must have been connected for its delay to start again from the base.
 pub const CONNECTION_STABLE_AFTER: Duration = Duration::from_secs(30);
-/// Least time between two readings of a tool server's changed list.
+/// Minimum time between two reloads of a tool server's list of tools.
 pub const TOOL_LIST_RELOAD_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Failures in a row after which a model or a tool server is left alone (R4).
+/// Number of consecutive failures of a model or a tool server that opens its circuit (R4).
 pub const CIRCUIT_FAILURES_MAX: u32 = 5;
-/// How long it is left alone at first; doubles while it goes on to fail.
+/// Time a circuit stays open at first. Doubles with each failed probe.
 pub const CIRCUIT_OPEN_DURATION: Duration = Duration::from_secs(10);
-/// How long it is left alone at most.
+/// Maximum time a circuit stays open.
 pub const CIRCUIT_OPEN_DURATION_MAX: Duration = Duration::from_secs(120);
-/// How long the one that tries it again may take before another may.
+/// Time after which a probe of a half-open circuit without a result no longer blocks the next one.
 pub const CIRCUIT_PROBE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Results of read-only tools that are kept to be used again (T6).
+/// Maximum cached results of read-only tools (T6).
 pub const CACHED_RESULTS_MAX: usize = 1_000;
-/// Bytes of all of them.
+/// Maximum bytes of all cached results.
 pub const CACHED_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// Bytes of one; a larger one is not kept.
+/// Maximum bytes of one cached result. A larger result is not cached.
 pub const CACHED_RESULT_BYTES_MAX: usize = 1024 * 1024;

@@ -1,7 +1,8 @@
 //! One attempt of a model call: from the request to the complete message.
 //!
-//! Started by [`crate::session::Session`] on its own arbiter. Text goes to the bus as it comes;
-//! the session hears once, when the attempt has ended. It never sees the log.
+//! [`crate::session::Session`] starts it on its own arbiter. Text is published to the event bus as it
+//! arrives; the session receives one message, at the end of the attempt. The actor has no access to
+//! the log.
 
 use crate::{
     event_bus::{EventBus, PublishDelta},
@@ -28,7 +29,7 @@ use greenroom_core::{
 };
 use std::sync::Arc;
 
-/// What an attempt is of, and whom it tells.
+/// The identity of a model attempt and the receivers of its results.
 pub struct ModelAttempt {
     /// The session.
     pub session_id: SessionId,
@@ -36,23 +37,23 @@ pub struct ModelAttempt {
     pub run_id: RunId,
     /// The step.
     pub step: u32,
-    /// The fence.
+    /// The attempt, which excludes late results of earlier attempts.
     pub attempt_id: AttemptId,
-    /// The open message; `None` for a plan, of which nothing is heard before it is complete (G14).
+    /// The open message; `None` for a plan, whose text is not streamed (G14).
     pub message_id: Option<MessageId>,
-    /// Its place in the run's trace, which the provider is told (A4).
+    /// The trace context of the attempt, which is sent to the provider (A4).
     pub trace: TraceContext,
-    /// Who hears of the end.
+    /// The receiver of the end of the attempt.
     pub session: Mailbox<Session>,
-    /// Who hears the text.
+    /// The receiver of the text.
     pub bus: Mailbox<EventBus>,
 }
 
-/// The actor.
+/// The actor that runs a model attempt.
 pub struct LlmStream {
     attempt: ModelAttempt,
     client: Arc<dyn ModelClient>,
-    /// Until the actor has started. Boxed, since its room stays for as long as the model speaks.
+    /// The request, until the actor has started. Boxed to free its memory while the model streams.
     request: Option<Box<ModelRequest>>,
     builder: MessageBuilder,
     scrubber: Scrubber,
@@ -62,7 +63,7 @@ pub struct LlmStream {
 }
 
 impl LlmStream {
-    /// An attempt that begins when the actor starts. `scrubber` takes out what must not be said.
+    /// Creates an attempt that starts when the actor starts. `scrubber` removes secrets (E7).
     pub fn new(
         attempt: ModelAttempt,
         client: Arc<dyn ModelClient>,
@@ -87,8 +88,8 @@ impl LlmStream {
         let mut result = Ok(());
         for delta in deltas {
             let clean = match &delta {
-                Delta::Text(piece) => self.scrubber.push(piece),
-                // What was held back as a possible secret is text after all.
+                Delta::Text(text_delta) => self.scrubber.push(text_delta),
+                // Text that was held back as a possible secret is not one.
                 Delta::Finished => self.scrubber.finish(),
                 Delta::ReasoningStarted { .. }
                 | Delta::Reasoning { .. }
@@ -108,8 +109,9 @@ impl LlmStream {
                 result = result.and_then(|()| self.builder.push(delta));
             }
         }
-        let heard = self.attempt.message_id.clone().filter(|_| !text.is_empty() && result.is_ok());
-        if let Some(message_id) = heard {
+        let streamed_message =
+            self.attempt.message_id.clone().filter(|_| !text.is_empty() && result.is_ok());
+        if let Some(message_id) = streamed_message {
             self.streamed = true;
             let ModelAttempt { session_id, run_id, step, .. } = self.attempt;
             self.attempt.bus.send(PublishDelta { session_id, run_id, step, message_id, text });
@@ -117,7 +119,7 @@ impl LlmStream {
         result
     }
 
-    /// Tells the session how it ended; only the first end counts.
+    /// Reports the end of the attempt to the session. Only the first call has an effect.
     fn report_outcome(&mut self, result: Result<Completion, ModelFailure>) {
         if std::mem::replace(&mut self.outcome_reported, true) {
             return;
@@ -136,14 +138,14 @@ impl Actor for LlmStream {
     fn started(&mut self, ctx: &mut Self::Context) {
         let Some(mut request) = self.request.take() else { return };
         request.trace_context = Some(self.attempt.trace);
-        let obeys = ctx.address().downgrade().recipient();
-        self.status_entry.accept_orders(&[ActorOrder::Stop, ActorOrder::Restart], obeys);
+        let order_recipient = ctx.address().downgrade().recipient();
+        self.status_entry.accept_orders(&[ActorOrder::Stop, ActorOrder::Restart], order_recipient);
         let model = request.model.clone();
         self.status_entry.set_state("streaming", Some(format!("model {model}")));
         ctx.add_stream(self.client.stream(*request));
     }
 
-    /// Also runs when a handler panicked: the session must hear of every end.
+    /// Also runs when a handler panicked: the session must receive the end of every attempt.
     fn stopped(&mut self, _ctx: &mut Self::Context) {
         self.report_outcome(Err(ModelFailure::temporary(
             "the model stream failed inside the server",
@@ -165,7 +167,7 @@ impl StreamHandler<Result<Vec<Delta>, ModelFailure>> for LlmStream {
     }
 
     fn finished(&mut self, ctx: &mut Self::Context) {
-        self.report_outcome(Err(ModelFailure::temporary("the model's stream was cut")));
+        self.report_outcome(Err(ModelFailure::temporary("the model's stream ended early")));
         ctx.stop();
     }
 }
@@ -175,12 +177,12 @@ impl StreamHandler<Result<Vec<Delta>, ModelFailure>> for LlmStream {
 #[rtype(result = "StopOutcome")]
 pub struct StopStream;
 
-/// What a stopped attempt had to say.
+/// The reply of an attempt that was stopped.
 #[derive(Debug)]
 pub enum StopOutcome {
-    /// As much of the message as there was.
+    /// The part of the message received so far.
     Partial(Completion),
-    /// It had ended before, and its end is on the way to the session.
+    /// The attempt had ended. Its end is on the way to the session.
     AlreadyEnded,
 }
 
@@ -197,7 +199,7 @@ impl Handler<StopStream> for LlmStream {
     }
 }
 
-/// Stopped, the run fails; restarted, the step is tried again (A2).
+/// Stop fails the run. Restart retries the step (A2).
 impl Handler<ExecuteOrder> for LlmStream {
     type Result = ();
 

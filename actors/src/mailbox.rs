@@ -1,14 +1,16 @@
-//! Sending to actors: the one place that may use actix's `do_send`, and that counts for the board.
+//! Sends messages to actors and counts them for the status board. The only module that may use
+//! actix's `do_send`.
 //!
-//! `do_send` ignores a mailbox's capacity and drops silently when the actor is gone. So requests
-//! go through [`Mailbox::post`], which is bounded and says when it failed; [`Mailbox::tell`] is for
-//! what is bounded by construction: at most one answer for each accepted request, and committed
-//! events on their way to a hub; [`send_last`] for the one message after which a listener is let go.
+//! `do_send` ignores the capacity of a mailbox and drops the message silently if the actor has
+//! stopped. Requests therefore use [`Mailbox::try_send`], which is bounded and returns an error.
+//! [`Mailbox::send`] is for messages that are bounded by construction: at most one answer for each
+//! accepted request, and committed events sent to a shared actor. [`send_over_capacity`] is for the
+//! last message to a subscriber that is being detached.
 
 use crate::status_board::StatusEntry;
 use actix::{Actor, Addr, Handler, Message, Recipient, dev::ToEnvelope, prelude::SendError};
 
-/// The address of an actor, with its entry on the board.
+/// The address of an actor, with the actor's status board entry.
 pub struct Mailbox<A: Actor> {
     address: Addr<A>,
     status_entry: StatusEntry,
@@ -20,22 +22,22 @@ impl<A: Actor> Clone for Mailbox<A> {
     }
 }
 
-/// Why a message was not taken; it comes back.
+/// The reason why a message was not accepted. Returns the message.
 #[derive(Debug)]
 pub enum TrySendError<M> {
     /// The mailbox is full.
     Full(M),
-    /// The actor is gone.
+    /// The actor has stopped.
     Closed(M),
 }
 
 impl<A: Actor> Mailbox<A> {
-    /// The address of the actor that `watch` shows.
+    /// Creates a mailbox for the actor that `status_entry` belongs to.
     pub fn new(address: Addr<A>, status_entry: StatusEntry) -> Self {
         Self { address, status_entry }
     }
 
-    /// Asks for something: bounded by the mailbox.
+    /// Sends a request, subject to the mailbox's capacity.
     pub fn try_send<M>(&self, message: M) -> Result<(), TrySendError<M>>
     where
         M: Message + Send + 'static,
@@ -53,7 +55,7 @@ impl<A: Actor> Mailbox<A> {
         })
     }
 
-    /// Tells something that is bounded by construction. Nothing happens when the actor is gone.
+    /// Sends a message that is bounded by construction. Does nothing if the actor has stopped.
     pub fn send<M>(&self, message: M)
     where
         M: Message + Send + 'static,
@@ -66,7 +68,7 @@ impl<A: Actor> Mailbox<A> {
         self.address.do_send(message);
     }
 
-    /// Asks and waits for the answer; `None` when the actor is gone.
+    /// Sends a request and waits for the answer. Returns `None` if the actor has stopped.
     pub async fn ask<M>(&self, message: M) -> Option<M::Result>
     where
         M: Message + Send + 'static,
@@ -78,14 +80,14 @@ impl<A: Actor> Mailbox<A> {
         self.address.send(message).await.ok()
     }
 
-    /// Whether the actor still takes messages.
+    /// True if the actor accepts messages.
     pub fn is_open(&self) -> bool {
         self.address.connected()
     }
 }
 
-/// Sends a listener the last message it is sent, beyond what its mailbox takes. Nothing happens when
-/// it is gone.
+/// Sends a recipient the last message it receives, even if its mailbox is full. Does nothing if the
+/// actor has stopped.
 pub(crate) fn send_over_capacity<M>(listener: &Recipient<M>, message: M)
 where
     M: Message + Send,

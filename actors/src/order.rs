@@ -1,7 +1,8 @@
-//! What an administrator may tell a live actor (A2).
+//! The orders that an administrator can give to a live actor (A2).
 //!
-//! Each actor puts on the board which orders it takes and where to; who orders needs neither its
-//! address nor its kind. An order is told, not asked: the board shows what became of it.
+//! Each actor registers on the status board which orders it supports and the recipient for them, so
+//! the sender needs neither the actor's address nor its type. An order has no reply: its effect is
+//! visible on the status board.
 
 use actix::Message;
 use greenroom_core::ids::UserId;
@@ -9,18 +10,18 @@ use serde::Serialize;
 use std::sync::Arc;
 use utoipa::ToSchema;
 
-/// An order.
+/// An order to a live actor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ActorOrder {
-    /// End what you do, and do not begin it again by yourself.
+    /// Stop the current work and do not start it again automatically.
     Stop,
-    /// End what you do, and begin it again.
+    /// Stop the current work and start it again.
     Restart,
 }
 
 impl ActorOrder {
-    /// Its name in the surface.
+    /// Returns the order's name in the HTTP API.
     pub fn name(self) -> &'static str {
         match self {
             Self::Stop => "stop",
@@ -29,39 +30,39 @@ impl ActorOrder {
     }
 }
 
-/// An order, on its way to an actor.
+/// Delivers an order to an actor.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct ExecuteOrder {
-    /// Whom it is for; an actor may stand on the board for others.
+    /// The status board path of the actor. A recipient may serve several paths.
     pub path: Arc<str>,
-    /// What it is.
+    /// The order.
     pub order: ActorOrder,
-    /// Who gives it.
+    /// The administrator who gave the order.
     pub by: UserId,
 }
 
-/// Why an order was not told.
+/// The reason why an order was not delivered.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum OrderError {
-    /// No actor is there.
-    #[error("no live actor stands there")]
+    /// No live actor has the path.
+    #[error("no live actor at this path")]
     NotFound,
-    /// It takes no such order.
-    #[error("{kind} takes {}", format_supported(takes))]
+    /// The actor does not support the order.
+    #[error("{kind} supports {}", format_supported(supported))]
     NotSupported {
-        /// What stands there.
+        /// The actor's kind.
         kind: &'static str,
-        /// What it takes.
-        takes: &'static [ActorOrder],
+        /// The orders that the actor supports.
+        supported: &'static [ActorOrder],
     },
-    /// It is too busy to hear.
+    /// The actor's mailbox has no room for the order.
     #[error("the actor's mailbox is full")]
     MailboxFull,
 }
 
-fn format_supported(takes: &[ActorOrder]) -> String {
-    match takes {
+fn format_supported(supported: &[ActorOrder]) -> String {
+    match supported {
         [] => "no orders".to_owned(),
         orders => format!(
             "only the order {}",

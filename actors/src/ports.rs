@@ -1,5 +1,5 @@
-//! What the actors need from the world, as traits. `src/` implements them for SQLite, HTTP and
-//! MCP; [`crate::testing`] for tests.
+//! The interfaces the actors depend on, as traits. `src/` implements them for SQLite, HTTP and MCP;
+//! [`crate::testing`] implements them for tests.
 
 use crate::tool_servers::ServerStatus;
 use async_trait::async_trait;
@@ -24,190 +24,190 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 
-/// The durable log and what is kept beside it (D1).
+/// The durable event log and the rows derived from it (D1).
 #[async_trait]
 pub trait Journal: Send + Sync + 'static {
-    /// Commits one decision, all of it or nothing. When this returns `Ok` it is durable.
+    /// Commits one decision atomically. The commit is durable when this returns `Ok`.
     async fn append(&self, commit: Commit) -> Result<(), JournalError>;
 
-    /// Removes everything of a session, its log, its row and its questions, in one commit with the
-    /// audit log's note of it: all of it or nothing. What its user has spent stays spent. A session
-    /// that does not exist is a conflict (S1).
-    async fn purge(&self, purge: PurgeRequest) -> Result<(), JournalError>;
+    /// Deletes the log, the row and the approvals of a session and records the purge in the audit
+    /// log, in one atomic commit. The user's spending is not changed. A session that does not exist
+    /// is a conflict (S1).
+    async fn purge(&self, request: PurgeRequest) -> Result<(), JournalError>;
 
-    /// The events after `after`, at most `limit`, in order. Empty at the head and for sessions
+    /// Returns at most `limit` events after `after_seq`, in order. Empty at the head and for sessions
     /// that do not exist.
     async fn load_events(
         &self,
         session_id: SessionId,
-        after: Seq,
+        after_seq: Seq,
         limit: usize,
     ) -> Result<Vec<EventRecord>, JournalError>;
 
-    /// The number of the last event; 0 for a session that does not exist.
+    /// Returns the number of the last event; 0 for a session that does not exist.
     async fn load_head(&self, session_id: SessionId) -> Result<Seq, JournalError>;
 
-    /// One session's row.
+    /// Returns a session's row.
     async fn load_session(&self, session_id: SessionId)
     -> Result<Option<SessionRow>, JournalError>;
 
-    /// Sessions, newest first.
+    /// Returns sessions, newest first.
     async fn list_sessions(&self, query: SessionQuery) -> Result<Vec<SessionRow>, JournalError>;
 
-    /// Sessions whose run must be brought back to life at start (status `running`).
+    /// Returns the sessions with a run to resume at start (status `running`).
     async fn list_unfinished_sessions(&self) -> Result<Vec<SessionId>, JournalError>;
 
-    /// How many sessions of a user are not closed, and how many have a run (X4).
+    /// Counts a user's sessions that are not closed, and those that have a run (X4).
     async fn count_sessions(&self, owner: &UserId) -> Result<SessionCounts, JournalError>;
 
-    /// One question.
+    /// Returns an approval.
     async fn load_approval(
         &self,
         approval_id: ApprovalId,
     ) -> Result<Option<ApprovalRow>, JournalError>;
 
-    /// Questions, newest first.
+    /// Returns approvals, newest first.
     async fn list_approvals(&self, query: ApprovalQuery) -> Result<Vec<ApprovalRow>, JournalError>;
 
-    /// The deadlines of all questions that wait, for the desk at start.
+    /// Returns the deadlines of all pending approvals, for the approval desk at start.
     async fn list_pending_deadlines(
         &self,
     ) -> Result<Vec<(ApprovalId, SessionId, Option<Timestamp>)>, JournalError>;
 
-    /// A user's settings, if they were ever stored (G4).
+    /// Returns a user's settings, if they were ever stored (G4).
     async fn load_settings(&self, user: &UserId) -> Result<Option<Settings>, JournalError>;
 
     /// Stores a user's settings.
     async fn store_settings(&self, user: &UserId, settings: &Settings) -> Result<(), JournalError>;
 
-    /// What a user has spent, of each measure, by `today` (G6).
+    /// Returns a user's spending for each measure, as of `today` (G6).
     async fn load_spending(
         &self,
         user: &UserId,
         today: Day,
     ) -> Result<BTreeMap<BudgetMeasure, SpendingTotals>, JournalError>;
 
-    /// Whether it can be read and written now (`/readyz`).
+    /// Checks that the journal can be read and written now (`/readyz`).
     async fn check_health(&self) -> Result<(), JournalError>;
 }
 
-/// One decision, to be committed.
+/// A decision to be committed.
 #[derive(Clone, Debug)]
 pub struct Commit {
     /// The session.
     pub session_id: SessionId,
-    /// The last event before these; the append fails unless it still is (compare-and-append).
+    /// The last event before these. The append fails with a conflict if it no longer is.
     pub expected_head: Seq,
     /// The events, numbered from `expected_head + 1` without gaps; at least one.
     pub records: Arc<[EventRecord]>,
-    /// What changes beside the log.
+    /// The changes to the rows derived from the log.
     pub projection: Projection,
 }
 
-/// A session, to be removed for good.
+/// A request to remove a session permanently.
 #[derive(Clone, Debug)]
 pub struct PurgeRequest {
     /// The session.
     pub session_id: SessionId,
-    /// Its last event; it fails unless it still is.
+    /// The session's last event. The purge fails with a conflict if it no longer is.
     pub expected_head: Seq,
-    /// Who wants it gone.
+    /// The user who requested the purge.
     pub by: UserId,
-    /// When they said so.
+    /// The time of the request.
     pub at: Timestamp,
 }
 
-/// Which sessions.
+/// The filters of a list of sessions.
 #[derive(Clone, Debug, Default)]
 pub struct SessionQuery {
-    /// Only this user's.
+    /// Only sessions of this user.
     pub owner: Option<UserId>,
-    /// Whether children of others are among them (S8).
+    /// Includes or excludes child sessions (S8).
     pub parent_filter: ParentFilter,
-    /// Only those created before this one (the last of the page before).
+    /// Only sessions created before this one, which is the last of the previous page.
     pub before: Option<SessionId>,
-    /// At most so many.
+    /// Maximum number of sessions.
     pub limit: usize,
 }
 
-/// Which sessions, by who started them (S8).
+/// A filter of sessions by their parent (S8).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ParentFilter {
-    /// Whoever did.
+    /// All sessions.
     #[default]
     Any,
-    /// People.
+    /// Sessions without a parent.
     Roots,
-    /// This session.
+    /// The children of this session.
     ChildrenOf(SessionId),
 }
 
-/// Which questions.
+/// The filters of a list of approvals.
 #[derive(Clone, Debug, Default)]
 pub struct ApprovalQuery {
-    /// Only of this user's sessions.
+    /// Only approvals of this user's sessions.
     pub owner: Option<UserId>,
-    /// Only of this session, and of those below it where people started it (S8).
+    /// Only approvals of this session and, if it is a root, of its descendants (S8).
     pub session_id: Option<SessionId>,
-    /// Only in this state.
+    /// Only approvals in this state.
     pub state: Option<ApprovalState>,
-    /// Only those asked before this one.
+    /// Only approvals requested before this one.
     pub before: Option<ApprovalId>,
-    /// At most so many.
+    /// Maximum number of approvals.
     pub limit: usize,
 }
 
-/// How many sessions a user has.
+/// The number of a user's sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SessionCounts {
-    /// Not closed.
+    /// Sessions that are not closed.
     pub open: u64,
-    /// With a run, waiting ones included.
+    /// Sessions with a run, including runs that wait for an approval.
     pub running: u64,
 }
 
-/// Why the journal did not do it.
+/// The reason why a journal operation failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum JournalError {
-    /// Somebody else has appended to the session.
-    #[error("the session's log has moved on")]
+    /// Another writer has appended to the session.
+    #[error("another writer has appended to the session's log")]
     Conflict,
-    /// The user's spending has no room for what the commit claims.
-    #[error("another session has spent what was left of the user's budget")]
+    /// The commit needs more than the rest of the user's budget.
+    #[error("another session has spent the rest of the user's budget")]
     BudgetExceeded,
-    /// The database can't be reached or written; it may work later.
+    /// The database can't be reached or written. The operation may succeed later.
     #[error("the database is unavailable: {0}")]
     Unavailable(String),
-    /// What is stored does not make sense.
+    /// The stored data is invalid.
     #[error("the stored log can't be read: {0}")]
     Corrupt(String),
 }
 
-/// Calls models over some wire (M1).
+/// A client of language models (M1).
 pub trait ModelClient: Send + Sync + 'static {
-    /// Opens the stream; its items are what arrived together. It ends after [`Delta::Finished`]
-    /// or with the one error that ended it; that nothing comes for too long is one (M3). Dropping
-    /// it closes the connection.
+    /// Opens a stream. Each item contains the deltas that arrived together. The stream ends after
+    /// [`Delta::Finished`], or with one error; a timeout is such an error (M3). Dropping the stream
+    /// closes the connection.
     fn stream(&self, request: ModelRequest)
     -> BoxStream<'static, Result<Vec<Delta>, ModelFailure>>;
 }
 
-/// Runs tools, wherever they live (T1).
+/// Runs tool calls on tool servers (T1).
 pub trait ToolHost: Send + Sync + 'static {
-    /// The tools there are now.
+    /// Returns the tools that are connected now.
     fn tool_registry(&self) -> Arc<ToolRegistry>;
 
-    /// The servers the tools come from, those that are not there included (T2).
+    /// Returns the state of each tool server, including servers that are not connected (T2).
     fn server_statuses(&self) -> Vec<ServerStatus> {
         Vec::new()
     }
 
-    /// The prompts that servers list now (C3).
+    /// Returns the prompts that the servers list now (C3).
     fn list_prompts(&self) -> BoxFuture<'static, Vec<ServerPrompt>> {
         Box::pin(std::future::ready(Vec::new()))
     }
 
-    /// The text of one of them. The error is for people.
+    /// Returns the text of a prompt. The error is a human-readable text.
     fn get_prompt(
         &self,
         server: &str,
@@ -218,12 +218,12 @@ pub trait ToolHost: Send + Sync + 'static {
         Box::pin(std::future::ready(Err(error)))
     }
 
-    /// The resources that servers list now, and their templates of more (T1).
+    /// Returns the resources and resource templates that the servers list now (T1).
     fn list_resources(&self) -> BoxFuture<'static, Vec<ServerResource>> {
         Box::pin(std::future::ready(Vec::new()))
     }
 
-    /// What one of them holds, at most so many bytes of it. The error is for people.
+    /// Reads at most `bytes_max` bytes of a resource. The error is a human-readable text.
     fn read_resource(
         &self,
         server: &str,
@@ -234,9 +234,9 @@ pub trait ToolHost: Send + Sync + 'static {
         Box::pin(std::future::ready(Err(error)))
     }
 
-    /// Runs one attempt to its end. Never panics and never hangs past the timeout; reports on
-    /// `progress` without waiting for it, and asks `call.people`; stops early when `cancel` fires,
-    /// telling the tool.
+    /// Runs one attempt of a call until it ends. Never panics and never runs beyond the timeout.
+    /// Reports on `progress` without waiting for the receiver, and sends elicitations to
+    /// `call.elicitation`. When `cancel` fires, the tool is notified and the attempt ends early.
     fn call_tool(
         &self,
         call: ToolCall,
@@ -250,160 +250,161 @@ pub trait ToolHost: Send + Sync + 'static {
 pub struct ServerPrompt {
     /// The server, by its name in configuration.
     pub server: String,
-    /// The server's name for it.
+    /// The server's name of the prompt.
     pub name: String,
-    /// For people.
+    /// A description for users.
     pub description: String,
-    /// What it wants to know: texts.
+    /// The arguments; their values are texts.
     pub arguments: Vec<PromptArgument>,
 }
 
-/// A resource of a tool server, or a template of many.
+/// A resource of a tool server, or a template for resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Resource)]
 pub struct ServerResource {
     /// The server, by its name in configuration.
     pub server: String,
-    /// What it is read by; of a template, with blanks in braces (RFC 6570).
+    /// The resource's URI. A template has placeholders in braces (RFC 6570).
     pub uri: String,
-    /// For people.
+    /// A name for users.
     pub name: String,
-    /// For people.
+    /// A description for users.
     pub description: String,
-    /// What kind of file it is, if that is known.
+    /// The MIME type, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mime_type: Option<String>,
-    /// Its size, if that is known.
+    /// The size in bytes, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// Whether it is a template.
+    /// True if this is a template.
     pub is_template: bool,
 }
 
-/// What a prompt wants to know.
+/// An argument of a prompt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PromptArgument {
-    /// Its name.
+    /// The argument's name.
     pub name: String,
-    /// For people.
+    /// A description for users.
     pub description: String,
-    /// Whether there must be one.
+    /// True if the argument is required.
     pub required: bool,
 }
 
 /// One attempt of a tool call.
 #[derive(Clone, Debug)]
 pub struct ToolCall {
-    /// Who calls; `None` outside of sessions.
+    /// The calling session; `None` outside of sessions.
     pub caller: Option<Caller>,
-    /// The tool, as the book names it.
+    /// The tool's name in the tool registry.
     pub tool: String,
-    /// The arguments, already validated and allowed.
+    /// The arguments, validated and allowed.
     pub arguments: Value,
-    /// The same for every attempt of one call; sent to the tool in `_meta` (D3).
+    /// The key shared by all attempts of a call; sent to the tool in `_meta` (D3).
     pub idempotency_key: String,
-    /// Time for the attempt, counted from sending; `None` means no limit.
+    /// Time limit of the attempt, counted from sending; `None` means no limit.
     pub timeout: Option<Duration>,
-    /// Bytes of the result that are kept.
+    /// Maximum bytes of the result to keep.
     pub result_bytes_max: usize,
-    /// Where it can ask people while it runs (T1). Its time stands still meanwhile (T4).
+    /// The channel for elicitations during the call (T1). The time limit is paused while one waits
+    /// for an answer (T4).
     pub elicitation: ElicitationChannel,
-    /// Who hears what comes after the attempt was given up (R1).
+    /// The receiver of a result that arrives after the attempt was given up (R1).
     pub late_result: LateResultHandler,
 }
 
-/// Who hears the result of an attempt that was given up: it may be all that is ever heard of what the
-/// call did. By default nobody.
+/// A callback for the result of an attempt that was given up. A late result may be the only evidence
+/// of what the call did. The default ignores it.
 #[derive(Clone, Default)]
 pub struct LateResultHandler(Option<Arc<dyn Fn(ToolOutcome) + Send + Sync>>);
 
 impl LateResultHandler {
-    /// Whoever that tells.
-    pub fn new(hear: impl Fn(ToolOutcome) + Send + Sync + 'static) -> Self {
-        Self(Some(Arc::new(hear)))
+    /// Creates a handler that calls `callback`.
+    pub fn new(callback: impl Fn(ToolOutcome) + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(callback)))
     }
 
-    /// Tells the result.
+    /// Reports the late result.
     pub fn report(&self, outcome: ToolOutcome) {
-        if let Some(hear) = &self.0 {
-            hear(outcome);
+        if let Some(callback) = &self.0 {
+            callback(outcome);
         }
     }
 }
 
 impl fmt::Debug for LateResultHandler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Late").field(&self.0.is_some()).finish()
+        f.debug_tuple("LateResultHandler").field(&self.0.is_some()).finish()
     }
 }
 
-/// The people whom a running tool can ask. By default there are none.
+/// A channel over which a running tool sends elicitations. The default declines all of them.
 #[derive(Clone, Debug, Default)]
 pub struct ElicitationChannel(Option<mpsc::Sender<ElicitationRequest>>);
 
-/// A question of a running tool.
+/// An elicitation of a running tool.
 #[derive(Debug)]
 pub struct ElicitationRequest {
-    /// What it wants.
+    /// The elicitation.
     pub elicitation: Elicitation,
-    /// Takes the answer; dropped, it says that there is none.
+    /// The channel for the answer. If it is dropped, the elicitation counts as cancelled.
     pub reply: oneshot::Sender<ElicitationAnswer>,
-    /// Fires when the tool no longer wants to know.
+    /// Cancelled when the tool no longer needs the answer.
     pub withdrawn: CancellationToken,
 }
 
 impl ElicitationChannel {
-    /// Those who are asked over this channel.
-    pub fn new(asks: mpsc::Sender<ElicitationRequest>) -> Self {
-        Self(Some(asks))
+    /// Creates a channel that sends elicitations to `requests`.
+    pub fn new(requests: mpsc::Sender<ElicitationRequest>) -> Self {
+        Self(Some(requests))
     }
 
-    /// Asks, and waits for as long as it takes. Dropping the future withdraws the question.
+    /// Sends an elicitation and waits for its answer without a time limit. Dropping the future
+    /// withdraws the elicitation.
     pub async fn request(&self, elicitation: Elicitation) -> ElicitationAnswer {
-        let Some(asks) = &self.0 else { return ElicitationAnswer::Declined };
+        let Some(requests) = &self.0 else { return ElicitationAnswer::Declined };
         let (reply, answer) = oneshot::channel();
         let withdrawn = CancellationToken::new();
-        let _no_longer_asked = withdrawn.clone().drop_guard();
-        if asks.send(ElicitationRequest { elicitation, reply, withdrawn }).await.is_err() {
+        let _withdraw_guard = withdrawn.clone().drop_guard();
+        if requests.send(ElicitationRequest { elicitation, reply, withdrawn }).await.is_err() {
             return ElicitationAnswer::Cancelled;
         }
         answer.await.unwrap_or(ElicitationAnswer::Cancelled)
     }
 }
 
-/// The session that a call is made in. Built-in tools need it; of others nobody is told but the
-/// trace.
+/// The session that makes a call. Built-in tools use it; external tools receive only the trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// The session.
     pub session_id: SessionId,
-    /// Its agent.
+    /// The session's agent profile.
     pub agent: AgentName,
-    /// The attempt's place in the run's trace; sent to the tool in `_meta` (A4).
+    /// The trace context of the attempt; sent to the tool in `_meta` (A4).
     pub trace: TraceContext,
 }
 
-/// How far a tool is (T5).
+/// The progress of a running tool (T5).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Progress {
-    /// How much is done.
+    /// The amount done.
     pub progress: f64,
-    /// Of how much.
+    /// The total amount, if known.
     pub total: Option<f64>,
-    /// In words.
+    /// A description of the progress.
     pub message: Option<String>,
 }
 
-/// Counts and logs what happens, for whoever runs the server.
+/// A receiver of metrics and log records.
 pub trait Meter: Send + Sync + 'static {
-    /// An event of a session of that agent was committed. Called between a commit and what
-    /// follows from it: it must not wait.
+    /// Records a committed event of a session with the given agent profile. Called between the commit
+    /// and its effects, so it must not block.
     fn record_event(&self, session_id: SessionId, agent: &AgentName, record: &EventRecord);
 
-    /// A session came back from its log with this run going on. What is committed of it comes next.
+    /// Records that a session was rebuilt with this run in progress, before its further events.
     fn record_resumed_run(&self, run: &Run);
 
-    /// A commit was published so long ago that a bus takes only now.
+    /// Records the time between publishing a commit and its handling by the event bus.
     fn record_publish_lag(&self, lag: Duration);
 }
 
@@ -419,10 +420,10 @@ impl Meter for NoopMeter {
     fn record_publish_lag(&self, _: Duration) {}
 }
 
-/// Where time comes from.
+/// A source of time and randomness.
 pub trait Clock: Send + Sync + 'static {
-    /// Now.
+    /// Returns the current time.
     fn now(&self) -> Timestamp;
-    /// A fresh unpredictable number.
+    /// Returns a new unpredictable number.
     fn seed(&self) -> u64;
 }

@@ -1,7 +1,8 @@
-//! Results of read-only tools, used again for as long as the catalog says (T6).
+//! A cache of the results of read-only tools, valid for as long as the catalog allows (T6).
 //!
-//! A result is kept under its tool's server and name and the digest of its arguments, whoever asked:
-//! servers are not told who calls. Bounded; the oldest go first.
+//! A result is keyed by its tool's server and name and the digest of its arguments, regardless of the
+//! caller, because servers do not know the caller. The cache is bounded; the oldest results are
+//! evicted first.
 
 use crate::limits::{CACHED_BYTES_MAX, CACHED_RESULT_BYTES_MAX, CACHED_RESULTS_MAX};
 use greenroom_core::{Timestamp, call::ToolOutput, json::Digest, policy::Tool};
@@ -12,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-/// Under what a result is kept.
+/// The key of a cached result.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct CacheKey {
     server: Arc<str>,
@@ -20,21 +21,21 @@ pub(crate) struct CacheKey {
 }
 
 impl CacheKey {
-    /// The key of a call of `tool` with these arguments.
+    /// Creates the key of a call of `tool` with these arguments.
     pub(crate) fn new(tool: &Tool, arguments: &Value) -> Self {
         let digest = Digest::hash_json(&json!([tool.remote_name, arguments])).to_string();
         Self { server: tool.server.clone(), digest }
     }
 }
 
-/// The results.
+/// The cached results.
 #[derive(Default)]
 pub(crate) struct ResultCache(Mutex<CacheState>);
 
 #[derive(Default)]
 struct CacheState {
     results: BTreeMap<CacheKey, CacheEntry>,
-    /// Keys by age, with the number of the entry that was put then.
+    /// The keys in order of insertion, each with the number of the entry inserted.
     order: VecDeque<(CacheKey, u64)>,
     bytes: usize,
     number: u64,
@@ -42,54 +43,61 @@ struct CacheState {
 
 struct CacheEntry {
     output: ToolOutput,
-    until: Timestamp,
+    expires_at: Timestamp,
     bytes: usize,
     number: u64,
 }
 
 impl ResultCache {
-    /// The result, marked as one that was kept.
+    /// Returns the result, marked as cached, unless it has expired.
     pub(crate) fn get(&self, key: &CacheKey, now: Timestamp) -> Option<ToolOutput> {
-        let kept = self.lock();
-        let entry = kept.results.get(key).filter(|entry| now < entry.until)?;
+        let state = self.lock();
+        let entry = state.results.get(key).filter(|entry| now < entry.expires_at)?;
         Some(ToolOutput { cached: true, ..entry.output.clone() })
     }
 
-    /// Keeps a result for so long, unless it is too large.
+    /// Stores a result for the duration `ttl`, unless the result is too large.
     pub(crate) fn insert(&self, key: CacheKey, output: &ToolOutput, now: Timestamp, ttl: Duration) {
-        let structured = output.structured.as_ref().map_or(0, |value| value.to_string().len());
-        let bytes = output.text.len() + structured;
+        let structured_bytes =
+            output.structured.as_ref().map_or(0, |value| value.to_string().len());
+        let bytes = output.text.len() + structured_bytes;
         if bytes > CACHED_RESULT_BYTES_MAX {
             return;
         }
-        let mut kept = self.lock();
-        kept.remove(&key);
-        kept.number += 1;
-        let number = kept.number;
-        let entry =
-            CacheEntry { output: output.clone(), until: now.saturating_add(ttl), bytes, number };
-        kept.results.insert(key.clone(), entry);
-        kept.order.push_back((key, number));
-        kept.bytes += bytes;
-        while kept.results.len() > CACHED_RESULTS_MAX || kept.bytes > CACHED_BYTES_MAX {
-            let Some((key, number)) = kept.order.pop_front() else { break };
-            if kept.results.get(&key).is_some_and(|entry| entry.number == number) {
-                kept.remove(&key);
+        let mut state = self.lock();
+        state.remove(&key);
+        state.number += 1;
+        let number = state.number;
+        let entry = CacheEntry {
+            output: output.clone(),
+            expires_at: now.saturating_add(ttl),
+            bytes,
+            number,
+        };
+        state.results.insert(key.clone(), entry);
+        state.order.push_back((key, number));
+        state.bytes += bytes;
+        while state.results.len() > CACHED_RESULTS_MAX || state.bytes > CACHED_BYTES_MAX {
+            let Some((key, number)) = state.order.pop_front() else { break };
+            if state.results.get(&key).is_some_and(|entry| entry.number == number) {
+                state.remove(&key);
             }
         }
-        // Keys that were put again stand in the order more than once.
-        if kept.order.len() > 2 * CACHED_RESULTS_MAX {
-            let CacheState { results, order, .. } = &mut *kept;
-            order.retain(|(key, number)| results.get(key).is_some_and(|it| it.number == *number));
+        // A key that was inserted several times occurs several times in the order.
+        if state.order.len() > 2 * CACHED_RESULTS_MAX {
+            let CacheState { results, order, .. } = &mut *state;
+            order.retain(|(key, number)| {
+                results.get(key).is_some_and(|entry| entry.number == *number)
+            });
         }
     }
 
-    /// Forgets what came from that server.
+    /// Removes the results of a server.
     pub(crate) fn remove_server(&self, server: &str) {
-        let mut kept = self.lock();
-        let of_server = kept.results.keys().filter(|key| *key.server == *server);
-        let gone: Vec<CacheKey> = of_server.cloned().collect();
-        gone.iter().for_each(|key| kept.remove(key));
+        let mut state = self.lock();
+        let server_keys = state.results.keys().filter(|key| *key.server == *server);
+        let removed: Vec<CacheKey> = server_keys.cloned().collect();
+        removed.iter().for_each(|key| state.remove(key));
     }
 
     fn lock(&self) -> MutexGuard<'_, CacheState> {
@@ -123,8 +131,8 @@ mod tests {
     fn t6_cached_result_is_reused_until_it_expires() {
         let cache = ResultCache::default();
         cache.insert(key(1), &output("a"), Timestamp(0), MINUTE);
-        let found = cache.get(&key(1), Timestamp(59_999)).unwrap();
-        assert_eq!(found, ToolOutput { cached: true, ..output("a") });
+        let cached = cache.get(&key(1), Timestamp(59_999)).unwrap();
+        assert_eq!(cached, ToolOutput { cached: true, ..output("a") });
         assert_eq!(cache.get(&key(1), Timestamp(60_000)), None);
         assert_eq!(cache.get(&key(2), Timestamp(0)), None);
         cache.insert(key(1), &output("b"), Timestamp(60_000), MINUTE);
@@ -136,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn t6_it_is_bounded_in_number_and_bytes() {
+    fn t6_cache_is_bounded_in_number_and_bytes() {
         let cache = ResultCache::default();
         for n in 0..5_000 {
             cache.insert(key(n % 1_500), &output("x"), Timestamp(0), MINUTE);

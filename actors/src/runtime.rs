@@ -1,4 +1,4 @@
-//! The actors, started and wired: what `src/` talks to.
+//! Starts and connects the actors. The interface that `src/` uses.
 
 use crate::{
     approval_desk::{ApprovalDesk, CountPendingApprovals, SetRegistry, TrackApproval},
@@ -39,40 +39,40 @@ use std::{
 use tokio::sync::{oneshot, watch};
 use uuid::Uuid;
 
-/// What the runtime is made of.
+/// Ports, governance and settings that the runtime is started with.
 pub struct RuntimeParams {
-    /// The log.
+    /// The event log.
     pub journal: Arc<dyn Journal>,
-    /// The models.
+    /// The client of the language models.
     pub models: Arc<dyn ModelClient>,
-    /// The tools.
+    /// The host that runs tool calls.
     pub tools: Arc<dyn ToolHost>,
-    /// Time and randomness.
+    /// The source of time and randomness.
     pub clock: Arc<dyn Clock>,
-    /// The board, on which tools may already stand.
+    /// The status board. Tool connections may already be registered on it.
     pub status_board: StatusBoard,
-    /// Agents and policy.
+    /// Agent profiles and policy.
     pub governance: Governance,
-    /// Who counts what happens.
+    /// The receiver of metrics.
     pub meter: Arc<dyn Meter>,
-    /// How long an idle session stays in memory.
+    /// Time after which an idle session is passivated.
     pub idle_timeout: Duration,
-    /// How long text and the progress of tools are collected before they leave (E5).
+    /// Interval over which text and tool progress are batched before they are sent (E5).
     pub flush_interval: Duration,
-    /// Threads for sessions; at least one.
+    /// Number of shards, one thread each; at least one.
     pub shard_count: usize,
 }
 
-/// A handle on the running actors. Cheap to clone.
+/// A handle to the running actors. Cheap to clone.
 #[derive(Clone)]
 pub struct Runtime {
-    /// The log.
+    /// The event log.
     pub journal: Arc<dyn Journal>,
-    /// The tools.
+    /// The host that runs tool calls.
     pub tools: Arc<dyn ToolHost>,
-    /// All live actors.
+    /// The snapshots of all live actors.
     pub status_board: StatusBoard,
-    /// Time and randomness.
+    /// The source of time and randomness.
     pub clock: Arc<dyn Clock>,
     deps: Arc<SessionDeps>,
     registry: Mailbox<SessionRegistry>,
@@ -80,68 +80,62 @@ pub struct Runtime {
     approval_changes: watch::Receiver<()>,
     shards: Arc<[Shard]>,
     subscribers: Arc<Mutex<HashMap<SessionId, Arc<AtomicUsize>>>>,
-    subscribers_ever: Arc<AtomicUsize>,
+    subscribers_started: Arc<AtomicUsize>,
 }
 
-/// Why a stream can't start at a cursor.
+/// The reason why a stream can't start at a cursor.
 #[derive(Debug, thiserror::Error)]
 pub enum CursorError {
-    /// No message is open there, or the offset is inside a character.
-    #[error("no message is open at that cursor, or its offset is inside a character")]
+    /// No message is open at the cursor, or its offset is inside a character.
+    #[error("`cursor`: no message is open there, or the offset is inside a character")]
     Invalid,
-    /// It lies beyond what there is.
-    #[error("the cursor lies beyond the last event, {head}")]
+    /// The cursor is beyond the last event or the text received so far.
+    #[error("`cursor`: beyond the last event, which is {head}")]
     BeyondHead {
-        /// The last event.
+        /// The number of the last event.
         head: Seq,
     },
-    /// The log can't be read.
+    /// Reading the log failed.
     #[error(transparent)]
     Journal(#[from] JournalError),
 }
 
 impl Runtime {
-    /// Starts the actors; unfinished sessions come back to life, and what waits for people is at
-    /// the desk with its old deadline (D2). Needs a running actix system.
-    pub async fn start(parts: RuntimeParams) -> Result<Self, JournalError> {
+    /// Starts the actors, resumes sessions with an unfinished run, and tracks pending approvals with
+    /// their stored deadlines (D2). Must be called within a running actix system.
+    pub async fn start(params: RuntimeParams) -> Result<Self, JournalError> {
         let RuntimeParams {
-            journal,
-            models,
-            tools,
-            clock,
-            status_board: board,
-            governance,
-            meter,
-            ..
-        } = parts;
-        let (idle_timeout, flush) = (parts.idle_timeout, parts.flush_interval);
-        let homes = 0..parts.shard_count.max(1);
-        let homes = homes.map(|index| start_shard(index, &board, meter.clone(), flush));
-        let homes: Arc<[Shard]> = homes.collect();
-        let desk_watch = board.register("/desk", "ApprovalDesk");
+            journal, models, tools, clock, status_board, governance, meter, ..
+        } = params;
+        let (idle_timeout, flush_interval) = (params.idle_timeout, params.flush_interval);
+        let shards = 0..params.shard_count.max(1);
+        let shards =
+            shards.map(|index| start_shard(index, &status_board, meter.clone(), flush_interval));
+        let shards: Arc<[Shard]> = shards.collect();
+        let desk_entry = status_board.register("/desk", "ApprovalDesk");
         let (changes, approval_changes) = watch::channel(());
-        let desk = ApprovalDesk::new(clock.clone(), changes, desk_watch.clone()).start();
-        let desk = Mailbox::new(desk, desk_watch);
-        let turnstile_watch = board.register("/turnstile", "Turnstile");
-        let turnstile = ExclusiveLocks::new(turnstile_watch.clone()).start();
-        let around = Arc::new(SessionDeps {
+        let desk = ApprovalDesk::new(clock.clone(), changes, desk_entry.clone()).start();
+        let desk = Mailbox::new(desk, desk_entry);
+        let locks_entry = status_board.register("/turnstile", "Turnstile");
+        let locks = ExclusiveLocks::new(locks_entry.clone()).start();
+        let deps = Arc::new(SessionDeps {
             journal: journal.clone(),
             models,
             tools: tools.clone(),
             clock: clock.clone(),
             governance,
-            status_board: board.clone(),
+            status_board: status_board.clone(),
             meter,
-            exclusive_locks: Mailbox::new(turnstile, turnstile_watch),
-            shards: homes.clone(),
+            exclusive_locks: Mailbox::new(locks, locks_entry),
+            shards: shards.clone(),
             idle_timeout,
             draining: AtomicBool::new(false),
         });
-        let watch = board.register("/registry", "SessionRegistry");
-        let registry = SessionRegistry::new(around.clone(), desk.clone(), watch.clone());
-        // Where sessions are, so that a command on its way to one does not wake a thread for this.
-        let registry = SessionRegistry::start_in_arbiter(&homes[0].arbiter, |_| registry);
-        let registry = Mailbox::new(registry, watch);
+        let status_entry = status_board.register("/registry", "SessionRegistry");
+        let registry = SessionRegistry::new(deps.clone(), desk.clone(), status_entry.clone());
+        // The registry runs on the first shard, so that a command usually wakes one thread fewer.
+        let registry = SessionRegistry::start_in_arbiter(&shards[0].arbiter, |_| registry);
+        let registry = Mailbox::new(registry, status_entry);
         desk.send(SetRegistry(registry.clone()));
         for (approval_id, session_id, deadline) in journal.list_pending_deadlines().await? {
             desk.send(TrackApproval { approval_id, session_id, deadline });
@@ -150,24 +144,24 @@ impl Runtime {
         Ok(Self {
             journal,
             tools,
-            status_board: board,
+            status_board,
             clock,
-            deps: around,
+            deps,
             registry,
             desk,
             approval_changes,
-            shards: homes,
+            shards,
             subscribers: Arc::default(),
-            subscribers_ever: Arc::default(),
+            subscribers_started: Arc::default(),
         })
     }
 
-    /// What configuration says of agents and policy.
+    /// Returns the agent profiles and the policy.
     pub fn governance(&self) -> &Governance {
         &self.deps.governance
     }
 
-    /// Decides `input`, commits what was decided, and answers.
+    /// Sends `input` to a session, which decides it and commits the decision. Returns the reply.
     pub async fn execute(
         &self,
         session_id: SessionId,
@@ -175,35 +169,34 @@ impl Runtime {
     ) -> Result<Reply, CommandError> {
         let (sender, receiver) = oneshot::channel();
         self.registry.send(DeliverInput { session_id, input, reply: Some(sender) });
-        let ended = "its actor failed before it answered; ask again".to_owned();
-        receiver.await.unwrap_or(Err(CommandError::Unavailable(ended)))
+        let error = "the session's actor failed before it replied; retry the request".to_owned();
+        receiver.await.unwrap_or(Err(CommandError::Unavailable(error)))
     }
 
-    /// Removes a session for good (S1), after all that work or worked for it (S8): closes it, which cancels its run, its questions and what is
-    /// queued; then removes everything of it in one commit; then its actor leaves, and who listens is
-    /// told. Dying in between leaves it closed or gone.
-    pub async fn purge(&self, session_id: SessionId, by: UserId) -> Result<(), CommandError> {
-        self.close_before_purge(session_id, &by).await?;
+    /// Removes a session permanently (S1), after its child sessions (S8).
+    ///
+    /// Closes the session, which cancels its run, its pending approvals and its queued messages;
+    /// removes all of its data in one commit; then stops its actor and notifies its subscribers. A
+    /// crash in between leaves the session closed or removed.
+    pub async fn purge(&self, session_id: SessionId, user: UserId) -> Result<(), CommandError> {
+        self.close_before_purge(session_id, &user).await?;
         loop {
-            let descent = ParentFilter::ChildrenOf(session_id);
-            let query = SessionQuery {
-                parent_filter: descent,
-                limit: LOG_PAGE_EVENTS,
-                ..SessionQuery::default()
-            };
+            let parent_filter = ParentFilter::ChildrenOf(session_id);
+            let query =
+                SessionQuery { parent_filter, limit: LOG_PAGE_EVENTS, ..SessionQuery::default() };
             let children = self.journal.list_sessions(query).await.map_err(unavailable)?;
             if children.is_empty() {
                 break;
             }
             for child in children {
-                // A future that holds itself needs a box; children are no deeper than configured.
-                Box::pin(self.purge(child.session_id, by.clone())).await?;
+                // A recursive future needs a box. The depth is bounded by configuration.
+                Box::pin(self.purge(child.session_id, user.clone())).await?;
             }
         }
         for _ in 0..PURGE_ATTEMPTS_MAX {
-            self.close_before_purge(session_id, &by).await?;
+            self.close_before_purge(session_id, &user).await?;
             let expected_head = self.journal.load_head(session_id).await.map_err(unavailable)?;
-            let (at, by) = (self.clock.now(), by.clone());
+            let (at, by) = (self.clock.now(), user.clone());
             match self.journal.purge(PurgeRequest { session_id, expected_head, by, at }).await {
                 Ok(()) => {
                     self.registry.send(EvictSession(session_id));
@@ -213,35 +206,36 @@ impl Runtime {
                 Err(JournalError::Conflict) if expected_head == Seq(0) => {
                     return Err(Rejection::UnknownSession.into());
                 }
-                // A last word came in between, as of a tool that was late.
+                // An event was appended in between, such as a late tool result.
                 Err(JournalError::Conflict) => {}
                 Err(error) => return Err(unavailable(error)),
             }
         }
-        Err(CommandError::Unavailable("the session does not come to rest".to_owned()))
+        let error = "the session still receives events; retry the purge".to_owned();
+        Err(CommandError::Unavailable(error))
     }
 
     async fn close_before_purge(
         &self,
         session_id: SessionId,
-        by: &UserId,
+        user: &UserId,
     ) -> Result<(), CommandError> {
-        let close = Input::CloseSession { by: by.clone(), partial: None };
+        let close = Input::CloseSession { by: user.clone(), partial: None };
         match self.execute(session_id, close).await {
-            // What can't be brought to life can't be closed, and can be removed all the same.
+            // A parked session can't be closed, but it can be removed.
             Ok(_) | Err(CommandError::Parked { .. }) => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// A fresh id, sortable by time.
+    /// Returns a new UUID that sorts by time.
     pub fn new_id(&self) -> Uuid {
-        let agent = AgentName::parse("none").expect("a plain word is an agent's name");
+        let agent = AgentName::parse("none").expect("`none` is a valid agent name");
         let rules = self.deps.governance.rules(&agent, None, self.tools.as_ref());
         Env::new(self.clock.now(), self.clock.seed(), &rules).uuid()
     }
 
-    /// Checks that a stream can start at `cursor` (E3).
+    /// Checks that a stream of the session can start at `cursor` (E3).
     pub async fn validate_cursor(
         &self,
         session_id: SessionId,
@@ -255,16 +249,17 @@ impl Runtime {
         if offset == 0 {
             return Ok(());
         }
-        let open = load_open_message_at(self.journal.as_ref(), session_id, cursor.seq).await?;
-        let message_id = open.ok_or(CursorError::Invalid)?.message_id;
-        // Live first: what completes in between is then in the log.
-        let live =
+        let stored_message =
+            load_open_message_at(self.journal.as_ref(), session_id, cursor.seq).await?;
+        let message_id = stored_message.ok_or(CursorError::Invalid)?.message_id;
+        // Query the bus before the log: a message that completes in between is then in the log.
+        let open_message =
             shard_of(session_id, &self.shards).bus.ask(GetOpenMessage(session_id)).await.flatten();
         let mut seq = cursor.seq;
         loop {
             let page = self.journal.load_events(session_id, seq, LOG_PAGE_EVENTS).await?;
             let Some(last) = page.last() else { break };
-            let ended = page.iter().find_map(|record| {
+            let message_end = page.iter().find_map(|record| {
                 if let SessionEvent::MessageCompleted { message_id: id, text, .. } = &record.event {
                     (*id == message_id).then(|| Some(text.clone()))
                 } else if let SessionEvent::MessageDiscarded { message_id: id, .. } = &record.event
@@ -274,20 +269,20 @@ impl Runtime {
                     None
                 }
             });
-            match ended {
+            match message_end {
                 Some(Some(text)) => return validate_offset(&text, offset, head),
-                // What comes next says that it is void.
+                // The subscriber receives the event that discards the message.
                 Some(None) => return Ok(()),
                 None => seq = last.seq,
             }
         }
-        match live.filter(|live| live.message_id == message_id) {
-            Some(live) => validate_offset(&live.text, offset, head),
+        match open_message.filter(|open_message| open_message.message_id == message_id) {
+            Some(open_message) => validate_offset(&open_message.text, offset, head),
             None => Ok(()),
         }
     }
 
-    /// Starts a subscriber on the caller's arbiter: it replays from the cursor, then tails.
+    /// Starts a subscriber on the caller's arbiter: it replays the log from `cursor`, then tails.
     pub fn subscribe(
         &self,
         session_id: SessionId,
@@ -295,73 +290,74 @@ impl Runtime {
         cursor: Cursor,
         outlet: Box<dyn Outlet>,
     ) -> Addr<Subscriber> {
-        let counted = SubscriberCountGuard::new(self.counter(session_id));
+        let count_guard = SubscriberCountGuard::new(self.subscriber_counter(session_id));
         let bus = shard_of(session_id, &self.shards).bus.clone();
         let journal = self.journal.clone();
-        let path = format!("/subscribers/{session_id}/{}", self.next_subscriber());
-        let watch = self.status_board.register(path, "Subscriber");
-        let what = SubscriptionRequest { session_id, agent, cursor };
-        Subscriber::new(what, journal, bus, outlet, watch, counted).start()
+        let path = format!("/subscribers/{session_id}/{}", self.next_subscriber_number());
+        let status_entry = self.status_board.register(path, "Subscriber");
+        let request = SubscriptionRequest { session_id, agent, cursor };
+        Subscriber::new(request, journal, bus, outlet, status_entry, count_guard).start()
     }
 
-    /// Starts a subscriber to the committed events of all sessions from now on.
+    /// Starts a subscriber to the events of all sessions that are committed from now on.
     pub fn subscribe_all(&self, outlet: Box<dyn Outlet>) -> Addr<FirehoseSubscriber> {
-        let buses = self.shards.iter().map(|home| home.bus.clone()).collect();
-        let path = format!("/subscribers/all/{}", self.next_subscriber());
-        let watch = self.status_board.register(path, "FirehoseSubscriber");
-        FirehoseSubscriber::new(buses, outlet, watch).start()
+        let buses = self.shards.iter().map(|shard| shard.bus.clone()).collect();
+        let path = format!("/subscribers/all/{}", self.next_subscriber_number());
+        let status_entry = self.status_board.register(path, "FirehoseSubscriber");
+        FirehoseSubscriber::new(buses, outlet, status_entry).start()
     }
 
-    fn next_subscriber(&self) -> usize {
-        self.subscribers_ever.fetch_add(1, Relaxed) + 1
+    fn next_subscriber_number(&self) -> usize {
+        self.subscribers_started.fetch_add(1, Relaxed) + 1
     }
 
-    /// How many subscribers a session has.
+    /// Returns the number of subscribers of a session.
     pub fn subscriber_count(&self, session_id: SessionId) -> usize {
-        self.counter(session_id).load(Relaxed)
+        self.subscriber_counter(session_id).load(Relaxed)
     }
 
-    /// How many sessions are live.
+    /// Returns the number of live sessions.
     pub async fn live_session_count(&self) -> usize {
         self.registry.ask(CountLiveSessions).await.unwrap_or(0)
     }
 
-    /// How many questions wait for people.
+    /// Returns the number of pending approvals.
     pub async fn pending_approval_count(&self) -> usize {
         self.desk.ask(CountPendingApprovals).await.unwrap_or(0)
     }
 
-    /// Wakes whoever looks on when a question to people was asked, answered or closed. What became of
-    /// it is in the store by then.
+    /// Returns a receiver that is notified after an approval was requested, answered or closed. The
+    /// change is already stored when the notification arrives.
     pub fn approval_changes(&self) -> watch::Receiver<()> {
         self.approval_changes.clone()
     }
 
-    /// Takes nothing new, begins nothing more, and tells every subscriber (D8).
+    /// Rejects new work, starts no further steps or calls, and notifies every subscriber (D8).
     pub fn drain(&self) {
         self.deps.draining.store(true, Relaxed);
         self.registry.send(StartDraining);
-        for home in self.shards.iter() {
-            home.bus.send(NotifyDraining);
+        for shard in self.shards.iter() {
+            shard.bus.send(NotifyDraining);
         }
     }
 
-    /// Lets every session leave memory, and waits until they have, within `patience`: what their
-    /// tools and models are cut off from then is not told as a failure of theirs. What is unfinished
-    /// goes on when another process reads the logs (D8).
-    pub async fn shut_down(&self, patience: Duration) {
+    /// Passivates every session and waits at most `timeout` until none is live.
+    ///
+    /// Workers that are cut off by this are not recorded as failed. Another process that reads the
+    /// logs resumes unfinished runs (D8).
+    pub async fn shut_down(&self, timeout: Duration) {
         self.registry.send(PassivateAll);
-        let left = async {
+        let all_passivated = async {
             while self.live_session_count().await > 0 {
                 tokio::time::sleep(SHUTDOWN_POLL_INTERVAL).await;
             }
         };
-        if tokio::time::timeout(patience, left).await.is_err() {
-            tracing::warn!("some sessions do not leave memory; they are cut off");
+        if tokio::time::timeout(timeout, all_passivated).await.is_err() {
+            tracing::warn!("sessions are still live at the shutdown timeout; stopping them");
         }
     }
 
-    fn counter(&self, session_id: SessionId) -> Arc<AtomicUsize> {
+    fn subscriber_counter(&self, session_id: SessionId) -> Arc<AtomicUsize> {
         let mut subscribers = self.subscribers.lock().unwrap_or_else(PoisonError::into_inner);
         if subscribers.len() > 1024 {
             subscribers.retain(|_, count| Arc::strong_count(count) > 1);
@@ -374,13 +370,18 @@ fn unavailable(error: JournalError) -> CommandError {
     CommandError::Unavailable(error.to_string())
 }
 
-fn start_shard(index: usize, board: &StatusBoard, meter: Arc<dyn Meter>, flush: Duration) -> Shard {
+fn start_shard(
+    index: usize,
+    status_board: &StatusBoard,
+    meter: Arc<dyn Meter>,
+    flush_interval: Duration,
+) -> Shard {
     let arbiter = Arbiter::new().handle();
-    let watch = board.register(format!("/bus/{index}"), "EventBus");
-    let shown = watch.clone();
-    let bus = move |_: &mut _| EventBus::new(shown, meter, flush);
+    let status_entry = status_board.register(format!("/bus/{index}"), "EventBus");
+    let entry = status_entry.clone();
+    let bus = move |_: &mut _| EventBus::new(entry, meter, flush_interval);
     let bus = EventBus::start_in_arbiter(&arbiter, bus);
-    Shard { arbiter, bus: Mailbox::new(bus, watch) }
+    Shard { arbiter, bus: Mailbox::new(bus, status_entry) }
 }
 
 fn validate_offset(text: &str, offset: usize, head: Seq) -> Result<(), CursorError> {

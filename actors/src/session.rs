@@ -1,9 +1,9 @@
-//! One session, live: decide → append → evolve → publish → dispatch, and nothing else.
+//! One live session: decide → append → evolve → publish → dispatch.
 //!
-//! Brought to life by [`crate::session_registry`] from the log. Commands come from there, facts
-//! from the workers it started. While an append is under way its mailbox waits, so inputs are
-//! decided one after another on a state that never outruns the log. It knows no transport, no
-//! store and no provider, only ports.
+//! [`crate::session_registry`] starts the actor, which rebuilds its state from the log. Commands
+//! arrive from the registry, facts from the workers that the session started. The mailbox is paused
+//! during an append, so inputs are decided one after another on a state that matches the log. The
+//! actor knows only ports, no transport, store or provider.
 
 mod cancellation;
 mod children;
@@ -55,79 +55,79 @@ use std::{
 };
 use tokio::sync::oneshot;
 
-/// What every session works with.
+/// Ports and shared actors that all sessions use.
 pub struct SessionDeps {
-    /// The log.
+    /// The event log.
     pub journal: Arc<dyn Journal>,
-    /// The models.
+    /// The client of the language models.
     pub models: Arc<dyn ModelClient>,
-    /// The tools.
+    /// The host that runs tool calls.
     pub tools: Arc<dyn ToolHost>,
-    /// Time and randomness.
+    /// The source of time and randomness.
     pub clock: Arc<dyn Clock>,
-    /// Agents and policy.
+    /// Agent profiles and policy.
     pub governance: Governance,
-    /// The board.
+    /// The snapshots of all live actors.
     pub status_board: StatusBoard,
-    /// Who counts.
+    /// The receiver of metrics.
     pub meter: Arc<dyn Meter>,
-    /// Whose turn it is among calls that run alone.
+    /// The actor that grants exclusive locks to calls.
     pub exclusive_locks: Mailbox<ExclusiveLocks>,
-    /// Where sessions live.
+    /// All shards.
     pub shards: Arc<[Shard]>,
-    /// How long to stay in memory without work.
+    /// Time after which an idle session is passivated.
     pub idle_timeout: Duration,
-    /// Whether nothing more begins, since the process is about to end (D8).
+    /// True once no new step or call may start because the process is shutting down (D8).
     pub draining: AtomicBool,
 }
 
-/// Why a command was not carried out.
+/// The reason why a command was not executed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CommandError {
-    /// The session says no.
+    /// The session rejected the command.
     #[error(transparent)]
     Rejected(#[from] Rejection),
-    /// Too much is asked of this session at once.
+    /// The session's mailbox has no room for the command.
     #[error("the session's mailbox is full")]
     MailboxFull,
-    /// The session's actor failed again and again and rests until an administrator looks (A3).
+    /// The session's actor failed repeatedly. An administrator must restart it (A3).
     #[error("the session is parked: {error}")]
     Parked {
         /// The last failure.
         error: String,
     },
-    /// It can't be stored now; nothing was done.
+    /// The command can't be executed now, for example because the log can't be written.
     #[error("the session is unavailable: {0}")]
     Unavailable(String),
-    /// The server is shutting down and takes nothing new.
+    /// The server is shutting down and accepts no new work.
     #[error("the server is shutting down")]
     Draining,
 }
 
-/// The answer's way back.
+/// The channel for the reply to a command.
 pub type ReplySender = oneshot::Sender<Result<Reply, CommandError>>;
 
-/// Something a client asks, or the desk's wake-up.
+/// A client's request, or a wake-up by the approval desk.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Command {
-    /// What.
+    /// The input.
     pub input: Input,
-    /// Who wants to know.
+    /// The channel for the reply, if the sender needs one.
     pub reply: Option<ReplySender>,
 }
 
-/// Something a worker of this session reports.
+/// A result reported by a worker of this session.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Fact(pub Input);
 
-/// Leave memory; the registry has made sure that nothing is on its way here.
+/// Stops the actor. The registry sends it when no other message is on its way to the session.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Passivate;
 
-/// The actor.
+/// The session actor.
 pub struct Session {
     deps: Arc<SessionDeps>,
     registry: Mailbox<SessionRegistry>,
@@ -138,7 +138,8 @@ pub struct Session {
     state: SessionState,
     own_mailbox: Option<Mailbox<Session>>,
     stream: Option<(AttemptId, Mailbox<LlmStream>)>,
-    /// The stream that was stopped for the command at hand, and whether it had said anything.
+    /// The stream that was stopped for the current command: its attempt, whether it had streamed any
+    /// text, and its usage.
     stopped_stream: Option<(AttemptId, bool, TokenUsage)>,
     executors: HashMap<AttemptId, Mailbox<ToolExecutor>>,
     delegations: HashMap<SessionId, Mailbox<Delegation>>,
@@ -147,24 +148,24 @@ pub struct Session {
     commands_handled: u64,
     wake_timer: Option<SpawnHandle>,
     idle_timer: Option<SpawnHandle>,
-    /// How it ends, once it was ended.
+    /// The exit status; set before the actor is stopped.
     exit_status: SessionExitStatus,
 }
 
-/// How a session's actor ended.
+/// The exit status of a session's actor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionExitStatus {
-    /// In order: it had nothing to do.
+    /// Stopped in order with nothing to do.
     Passivated,
-    /// What it knows is not what the log says, or it could not read the log. No failure of its
-    /// own: it is to be rebuilt.
+    /// The state differs from the log, or the log could not be read. Not a failure of the session:
+    /// the registry rebuilds it.
     NeedsRebuild(String),
-    /// It failed.
+    /// The actor failed.
     Failed(String),
 }
 
 impl Session {
-    /// The session of that id, to be rebuilt from its log when the actor starts.
+    /// Creates a session. Its state is rebuilt from the log when the actor starts.
     pub fn new(
         session_id: SessionId,
         generation: u64,
@@ -196,20 +197,20 @@ impl Session {
         }
     }
 
-    /// The rules that `input` is decided by.
+    /// Returns the rules that apply to `input`.
     fn rules_for(&self, input: &Input) -> Rules {
         let (governance, tools) = (&self.deps.governance, self.deps.tools.as_ref());
         if let Some(SessionMetadata { agent, parent, .. }) = &self.state.metadata {
             return governance.rules(agent, parent.as_deref(), tools);
         }
-        if let Input::CreateChild { task: errand } = input {
-            return governance.rules(&errand.agent, Some(&errand.parent), tools);
+        if let Input::CreateChild { task } = input {
+            return governance.rules(&task.agent, Some(&task.parent), tools);
         }
-        let unknown = AgentName::parse("default").expect("a plain word is an agent's name");
-        governance.rules(&unknown, None, tools)
+        let default_agent = AgentName::parse("default").expect("`default` is a valid agent name");
+        governance.rules(&default_agent, None, tools)
     }
 
-    /// Rebuilds the state from the log, then heals what a crash interrupted.
+    /// Rebuilds the state from the log, then recovers work that a crash interrupted.
     fn rehydrate(&mut self, ctx: &mut Context<Self>) {
         let journal = self.deps.journal.clone();
         let session_id = self.state.session_id;
@@ -221,26 +222,30 @@ impl Session {
                 let is_last = page.len() < LOG_PAGE_EVENTS;
                 state = page.iter().fold(state, evolve);
                 if is_last {
-                    let within =
+                    let stricter_settings =
                         load_stricter_settings(&state, &defaults, journal.as_ref()).await?;
-                    return Ok((state, within));
+                    return Ok((state, stricter_settings));
                 }
             }
         };
         ctx.wait(replay.into_actor(self).map(
             |replayed: Result<(SessionState, _), JournalError>, actor, ctx| match replayed {
-                Ok((state, within)) => {
+                Ok((state, stricter_settings)) => {
                     actor.state = state;
                     if let Some(run) = &actor.state.active.run {
                         actor.deps.meter.record_resumed_run(run);
                     }
                     if actor.state.metadata.is_some() {
-                        actor.handle_input(Input::Rehydrated { user_settings: within }, None, ctx);
+                        actor.handle_input(
+                            Input::Rehydrated { user_settings: stricter_settings },
+                            None,
+                            ctx,
+                        );
                     } else {
                         actor.after_input(ctx);
                     }
                 }
-                // An outage is no failure of the session (D8).
+                // A storage outage does not count as a failure of the session (D8).
                 Err(JournalError::Unavailable(error)) => {
                     actor.stop_with(SessionExitStatus::NeedsRebuild(error), ctx)
                 }
@@ -249,21 +254,21 @@ impl Session {
         ));
     }
 
-    /// After every input: the alarm for the next backoff, the check for idleness, the board.
+    /// Runs after every input: sets the wake timer and the idle timer, updates the status board.
     fn after_input(&mut self, ctx: &mut Context<Self>) {
         self.schedule_deferred_inputs(ctx);
         self.release_unused_locks();
-        if let Some(alarm) = self.wake_timer.take() {
-            ctx.cancel_future(alarm);
+        if let Some(timer) = self.wake_timer.take() {
+            ctx.cancel_future(timer);
         }
         let next = self.state.next_wake_excluding(|call_id| self.locks.is_waiting(call_id));
-        // What is due while the process ends does not begin.
-        if let Some(at) = next.filter(|_| !self.deps.draining.load(Relaxed)) {
-            let delay = at.saturating_duration_since(self.deps.clock.now());
+        // No work starts while the process shuts down.
+        if let Some(wake_at) = next.filter(|_| !self.deps.draining.load(Relaxed)) {
+            let delay = wake_at.saturating_duration_since(self.deps.clock.now());
             self.wake_timer = Some(ctx.run_later(delay, |actor, ctx| {
                 actor.wake_timer = None;
-                // A timer may fire right behind a message whose append has just begun: then this
-                // is not the state to decide on, and what follows sets it again.
+                // The timer may fire while an append that has just started is in progress. The
+                // state is then about to change, and the input being committed sets the timer again.
                 if !ctx.waiting() {
                     actor.handle_fact(Input::Wake, ctx);
                 }
@@ -271,8 +276,8 @@ impl Session {
         }
         self.executors.retain(|_, executor| executor.is_open());
         self.delegations.retain(|_, delegation| delegation.is_open());
-        if let Some(check) = self.idle_timer.take() {
-            ctx.cancel_future(check);
+        if let Some(timer) = self.idle_timer.take() {
+            ctx.cancel_future(timer);
         }
         if self.can_passivate() {
             self.idle_timer = Some(ctx.run_later(self.deps.idle_timeout, |actor, ctx| {
@@ -288,11 +293,11 @@ impl Session {
     }
 
     fn can_passivate(&self) -> bool {
-        let nobody_comes = self.outage.is_empty() && self.locks.is_empty();
-        nobody_comes && (self.state.is_idle() || self.state.is_waiting_for_approval())
+        let no_pending_work = self.outage.is_empty() && self.locks.is_empty();
+        no_pending_work && (self.state.is_idle() || self.state.is_waiting_for_approval())
     }
 
-    /// What it is doing, and whom it waits for, for administrators (A1).
+    /// Returns the state, and what the session waits for, as shown to administrators (A1).
     fn describe_status(&self) -> (&'static str, Option<String>) {
         let Some(run) = &self.state.active.run else { return ("idle", None) };
         match &run.phase {
@@ -300,68 +305,72 @@ impl Session {
                 Some(open) => {
                     let approval_id = open.approval.approval_id;
                     let kind = open.approval.kind().name();
-                    ("waiting", Some(format!("a person, to decide {kind} {approval_id}")))
+                    ("waiting", Some(format!("{kind} approval {approval_id}")))
                 }
                 None => ("deciding", None),
             },
             StepPhase::Streaming { .. } => ("streaming", Some("the model".to_owned())),
             StepPhase::BackingOff { until, .. } => ("backing off", Some(format!("until {until}"))),
             StepPhase::RunningCalls => {
-                let waits = self.state.is_waiting_for_approval();
-                // A tool that asks is waited for as much as the person.
-                let is_asked = |open: &&OpenApproval| {
-                    waits || open.approval.kind() == ApprovalKind::Elicitation
+                let waits_for_approval = self.state.is_waiting_for_approval();
+                // An elicitation is reported even while other calls are running.
+                let is_reported = |open: &&OpenApproval| {
+                    waits_for_approval || open.approval.kind() == ApprovalKind::Elicitation
                 };
-                if let Some(open) = self.state.active.approvals.iter().find(is_asked) {
+                if let Some(open) = self.state.active.approvals.iter().find(is_reported) {
                     let approval_id = open.approval.approval_id;
                     let kind = open.approval.kind().name();
-                    return ("waiting", Some(format!("a person, to decide {kind} {approval_id}")));
+                    return ("waiting", Some(format!("{kind} approval {approval_id}")));
                 }
                 if let Some(key) = self.locks.first_waiting_key()
                     && !run.calls.iter().any(|call| call.is_in_progress())
                 {
-                    return ("waiting", Some(format!("its turn: {key}")));
+                    return ("waiting", Some(format!("exclusive lock {key}")));
                 }
                 let unfinished = run.calls.iter().filter(|call| !call.is_finished());
-                let whom = |call: &Call| match self.state.active.child_for_call(call.call_id) {
-                    Some(child) => format!("{} (session {})", child.agent, child.session_id),
-                    None => format!("tool {}", call.tool),
-                };
-                let whom: Vec<_> = unfinished.map(whom).collect();
-                ("calling", Some(whom.join(", ")))
+                let describe_call =
+                    |call: &Call| match self.state.active.child_for_call(call.call_id) {
+                        Some(child) => format!("{} (session {})", child.agent, child.session_id),
+                        None => format!("tool {}", call.tool),
+                    };
+                let targets: Vec<_> = unfinished.map(describe_call).collect();
+                ("calling", Some(targets.join(", ")))
             }
         }
     }
 
-    /// A worker that has reported its end is done.
+    /// Removes the worker that reported its end with `input`.
     fn drop_finished_worker(&mut self, input: &Input) {
         if let Input::ModelFinished { attempt_id, .. } = input {
-            self.stream.take_if(|live| live.0 == *attempt_id);
+            self.stream.take_if(|stream| stream.0 == *attempt_id);
         } else if let Input::ToolFinished { attempt_id, .. } = input {
             self.executors.remove(attempt_id);
         }
     }
 
-    /// Ends this actor; the registry brings the session back from the log, or parks it.
-    fn stop_with(&mut self, end: SessionExitStatus, ctx: &mut Context<Self>) {
-        match &end {
+    /// Stops this actor. The registry rebuilds the session from the log, or parks it.
+    fn stop_with(&mut self, exit_status: SessionExitStatus, ctx: &mut Context<Self>) {
+        match &exit_status {
             SessionExitStatus::Passivated => {}
             SessionExitStatus::NeedsRebuild(error) | SessionExitStatus::Failed(error) => {
                 self.status_entry.record_failure(error)
             }
         }
-        self.exit_status = end;
+        self.exit_status = exit_status;
         ctx.stop();
     }
 
     fn own_mailbox(&mut self, ctx: &mut Context<Self>) -> Mailbox<Self> {
-        let watch = &self.status_entry;
-        self.own_mailbox.get_or_insert_with(|| Mailbox::new(ctx.address(), watch.clone())).clone()
+        let status_entry = &self.status_entry;
+        self.own_mailbox
+            .get_or_insert_with(|| Mailbox::new(ctx.address(), status_entry.clone()))
+            .clone()
     }
 }
 
-/// What the session's user allows, where the session allows more: the `defaults`, if they are the
-/// user's, were tightened since it was here; or it was parked when the user tightened theirs (G4).
+/// Returns the user's allowed settings if the session's settings exceed them. This is the case if
+/// the `defaults` apply to the user and were tightened since the session was last live, or if the
+/// session was parked when the user tightened their settings (G4).
 async fn load_stricter_settings(
     state: &SessionState,
     defaults: &Arc<Settings>,
@@ -373,12 +382,12 @@ async fn load_stricter_settings(
     Ok(state.active.settings.validate_within(&allowed).is_err().then_some(allowed))
 }
 
-/// Answers whoever still waits.
+/// Sends the answer to the caller, if one is waiting.
 pub(crate) fn respond(reply: Option<ReplySender>, answer: Result<Reply, CommandError>) {
     if let Some(reply) = reply
         && reply.send(answer).is_err()
     {
-        tracing::debug!("nobody waits for the answer any more");
+        tracing::debug!("the caller no longer waits for the answer");
     }
 }
 
@@ -387,14 +396,14 @@ impl Actor for Session {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.set_mailbox_capacity(SESSION_MAILBOX_MAX);
-        let obeys = ctx.address().downgrade().recipient();
-        self.status_entry.accept_orders(&[ActorOrder::Stop, ActorOrder::Restart], obeys);
+        let order_recipient = ctx.address().downgrade().recipient();
+        self.status_entry.accept_orders(&[ActorOrder::Stop, ActorOrder::Restart], order_recipient);
         self.status_entry.set_state("rehydrating", Some("the log".to_owned()));
         self.rehydrate(ctx);
     }
 
-    /// Also runs when a handler panicked; and when the registry has let go of an idle session, which
-    /// may end before it reads why.
+    /// Also runs when a handler panicked, and when the registry dropped the address of an idle
+    /// session before the session processed [`Passivate`].
     fn stopped(&mut self, _ctx: &mut Self::Context) {
         if let Some((_, stream)) = self.stream.take() {
             stream.send(llm_stream::StopStream);
@@ -405,12 +414,12 @@ impl Actor for Session {
         self.detach_children();
         self.release_all_locks();
         let unfinished = !self.state.is_idle() || self.state.last_seq == Seq(0);
-        let end = match thread::panicking() {
+        let exit_status = match thread::panicking() {
             true => SessionExitStatus::Failed("the session's actor panicked".to_owned()),
             false => std::mem::replace(&mut self.exit_status, SessionExitStatus::Passivated),
         };
         let (session_id, generation) = (self.state.session_id, self.generation);
-        self.registry.send(SessionEnded { session_id, generation, exit_status: end, unfinished });
+        self.registry.send(SessionEnded { session_id, generation, exit_status, unfinished });
     }
 }
 

@@ -1,9 +1,9 @@
-//! Finds live sessions, brings others to life, lets idle ones go, and parks those that keep
-//! failing (D6, A3).
+//! Finds live sessions, starts others, passivates idle ones and parks those that keep failing (D6,
+//! A3).
 //!
-//! Every command to a session passes through here, so at most one actor per session is alive, and
-//! an idle session can leave without losing a message: the registry knows how many commands it
-//! has handed over, the session how many it has handled.
+//! Every command to a session passes through the registry, so a session has at most one live actor.
+//! An idle session is passivated without losing a message: the registry counts the commands it
+//! delivered, the session counts those it handled, and both counts must be equal.
 
 use crate::{
     approval_desk::ApprovalDesk,
@@ -31,24 +31,24 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Where sessions live: an arbiter with its bus.
+/// An arbiter with its event bus. The sessions of the shard run on the arbiter.
 #[derive(Clone)]
 pub struct Shard {
-    /// The arbiter.
+    /// The arbiter that the sessions run on.
     pub arbiter: ArbiterHandle,
-    /// Its bus.
+    /// The event bus of these sessions.
     pub bus: Mailbox<EventBus>,
 }
 
-/// The home of a session, among `homes`: always the same one.
-pub fn shard_of(session_id: SessionId, homes: &[Shard]) -> &Shard {
-    // The random half of a version 7 UUID.
+/// Returns the shard of a session, chosen by the session's id.
+pub fn shard_of(session_id: SessionId, shards: &[Shard]) -> &Shard {
+    // The lower half of a version 7 UUID is random.
     let (_, random) = session_id.0.as_u64_pair();
-    let count = u64::try_from(homes.len()).unwrap_or(1).max(1);
-    &homes[usize::try_from(random % count).unwrap_or(0)]
+    let count = u64::try_from(shards.len()).unwrap_or(1).max(1);
+    &shards[usize::try_from(random % count).unwrap_or(0)]
 }
 
-/// The actor.
+/// The session registry actor.
 pub struct SessionRegistry {
     deps: Arc<SessionDeps>,
     desk: Mailbox<ApprovalDesk>,
@@ -56,7 +56,7 @@ pub struct SessionRegistry {
     failures: HashMap<SessionId, FailureRecord>,
     last_generation: u64,
     draining: bool,
-    /// No session comes to life any more.
+    /// True once no session may be started any more.
     shutting_down: bool,
     status_entry: StatusEntry,
 }
@@ -71,12 +71,12 @@ struct FailureRecord {
     count: u32,
     since: Instant,
     error: String,
-    /// Its place on the board while it is parked, since no actor of its own is there.
+    /// The session's status board entry while it is parked and has no actor.
     parked: Option<StatusEntry>,
 }
 
 impl SessionRegistry {
-    /// A registry without live sessions.
+    /// Creates a registry without live sessions.
     pub fn new(
         deps: Arc<SessionDeps>,
         desk: Mailbox<ApprovalDesk>,
@@ -100,30 +100,32 @@ impl SessionRegistry {
             self.live_sessions.insert(session_id, live);
             self.update_status();
         }
-        self.live_sessions.get_mut(&session_id).expect("it was put there just now")
+        self.live_sessions.get_mut(&session_id).expect("the session was inserted above")
     }
 
     fn spawn(&mut self, session_id: SessionId, ctx: &Context<Self>) -> LiveSession {
         self.last_generation += 1;
         let generation = self.last_generation;
-        let watch = self.deps.status_board.register(format!("/sessions/{session_id}"), "Session");
+        let status_entry =
+            self.deps.status_board.register(format!("/sessions/{session_id}"), "Session");
         let failures = self.failures.get(&session_id).map_or(0, |failures| failures.count);
-        watch.set_restarts(u64::from(failures));
-        let home = shard_of(session_id, &self.deps.shards);
+        status_entry.set_restarts(u64::from(failures));
+        let shard = shard_of(session_id, &self.deps.shards);
         let registry = Mailbox::new(ctx.address(), self.status_entry.clone());
-        let (around, desk, bus) = (self.deps.clone(), self.desk.clone(), home.bus.clone());
-        let shown = watch.clone();
-        // `Actor::start_in_arbiter` would give it a small mailbox until it runs, which a burst fills.
+        let (deps, desk, bus) = (self.deps.clone(), self.desk.clone(), shard.bus.clone());
+        let session_entry = status_entry.clone();
+        // `Actor::start_in_arbiter` uses a small mailbox until the actor runs; a burst would fill it.
         let (sender, receiver) = channel(SESSION_MAILBOX_MAX);
-        home.arbiter.spawn_fn(move || {
-            let session = Session::new(session_id, generation, around, registry, desk, bus, shown);
+        shard.arbiter.spawn_fn(move || {
+            let session =
+                Session::new(session_id, generation, deps, registry, desk, bus, session_entry);
             Context::with_receiver(receiver).run(session);
         });
         let address = Addr::new(sender);
-        LiveSession { mailbox: Mailbox::new(address, watch), generation, delivered: 0 }
+        LiveSession { mailbox: Mailbox::new(address, status_entry), generation, delivered: 0 }
     }
 
-    fn parked(&self, session_id: SessionId) -> Option<&FailureRecord> {
+    fn find_parked(&self, session_id: SessionId) -> Option<&FailureRecord> {
         let failures = self.failures.get(&session_id)?;
         (failures.count >= SESSION_FAILURES_MAX).then_some(failures)
     }
@@ -144,20 +146,21 @@ impl SessionRegistry {
         failures.count
     }
 
-    /// Leaves the session alone until an administrator restarts it (A3).
+    /// Parks a session until an administrator restarts it (A3).
     fn park(&mut self, session_id: SessionId, ctx: &Context<Self>) {
         let Some(failures) = self.failures.get_mut(&session_id) else { return };
-        let watch = self.deps.status_board.register(format!("/sessions/{session_id}"), "Session");
-        watch.set_state("parked", Some("an administrator, to restart it".to_owned()));
-        watch.record_failure(&failures.error);
-        watch.set_restarts(u64::from(failures.count));
-        watch.accept_orders(&[ActorOrder::Restart], ctx.address().downgrade().recipient());
-        failures.parked = Some(watch);
+        let status_entry =
+            self.deps.status_board.register(format!("/sessions/{session_id}"), "Session");
+        status_entry.set_state("parked", Some("a restart by an administrator".to_owned()));
+        status_entry.record_failure(&failures.error);
+        status_entry.set_restarts(u64::from(failures.count));
+        status_entry.accept_orders(&[ActorOrder::Restart], ctx.address().downgrade().recipient());
+        failures.parked = Some(status_entry);
     }
 
     fn schedule_resume(&self, session_id: SessionId, delay: Duration, ctx: &mut Context<Self>) {
         ctx.run_later(delay, move |registry, ctx| {
-            if registry.parked(session_id).is_none() && !registry.shutting_down {
+            if registry.find_parked(session_id).is_none() && !registry.shutting_down {
                 registry.get_or_start(session_id, ctx);
             }
         });
@@ -178,15 +181,15 @@ impl Actor for SessionRegistry {
     }
 }
 
-/// Hands an input to its session, which is brought to life if need be.
+/// Delivers an input to a session and starts the session if it is not live.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct DeliverInput {
     /// The session.
     pub session_id: SessionId,
-    /// What it shall take.
+    /// The input.
     pub input: Input,
-    /// Who wants to know.
+    /// The channel for the reply, if the sender needs one.
     pub reply: Option<ReplySender>,
 }
 
@@ -203,16 +206,17 @@ impl Handler<DeliverInput> for SessionRegistry {
                 | Input::SubmitMessage { .. }
                 | Input::Interrupt { .. }
         );
-        let refused = if self.shutting_down || (self.draining && starts_work) {
+        let refusal = if self.shutting_down || (self.draining && starts_work) {
             Some(CommandError::Draining)
         } else {
-            self.parked(session_id).map(|it| CommandError::Parked { error: it.error.clone() })
+            self.find_parked(session_id)
+                .map(|record| CommandError::Parked { error: record.error.clone() })
         };
-        if let Some(refused) = refused {
-            return respond(reply, Err(refused));
+        if let Some(refusal) = refusal {
+            return respond(reply, Err(refusal));
         }
         let mut command = Command { input, reply };
-        // An actor that is just ending is replaced once; its end is on the way to us.
+        // An actor that is stopping is replaced once. Its `SessionEnded` arrives later.
         for _ in 0..2 {
             let live = self.get_or_start(session_id, ctx);
             command = match live.mailbox.try_send(command) {
@@ -227,20 +231,20 @@ impl Handler<DeliverInput> for SessionRegistry {
             };
             self.live_sessions.remove(&session_id);
         }
-        let ending = "its actor is ending".to_owned();
-        respond(command.reply, Err(CommandError::Unavailable(ending)));
+        let error = "its actor is stopping".to_owned();
+        respond(command.reply, Err(CommandError::Unavailable(error)));
     }
 }
 
-/// A session has nothing to do.
+/// Reports that a session has nothing to do and may be passivated.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct SessionIdle {
     /// The session.
     pub session_id: SessionId,
-    /// Which of its actors.
+    /// The generation of the session's actor.
     pub generation: u64,
-    /// How many commands it has handled.
+    /// The number of commands the actor has handled.
     pub handled: u64,
 }
 
@@ -250,18 +254,18 @@ impl Handler<SessionIdle> for SessionRegistry {
     fn handle(&mut self, idle: SessionIdle, _ctx: &mut Self::Context) {
         self.status_entry.record_handled();
         let SessionIdle { session_id, generation, handled } = idle;
-        let nothing_on_its_way = self
+        let is_caught_up = self
             .live_sessions
             .get(&session_id)
             .is_some_and(|live| live.generation == generation && live.delivered == handled);
-        if nothing_on_its_way && let Some(live) = self.live_sessions.remove(&session_id) {
+        if is_caught_up && let Some(live) = self.live_sessions.remove(&session_id) {
             live.mailbox.send(Passivate);
             self.update_status();
         }
     }
 }
 
-/// A session is gone: its actor ends, and what is known of its failures is forgotten.
+/// Stops the actor of a purged session and deletes the session's failure record.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct EvictSession(pub SessionId);
@@ -279,17 +283,17 @@ impl Handler<EvictSession> for SessionRegistry {
     }
 }
 
-/// A session's actor has ended.
+/// Reports that a session's actor has stopped.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct SessionEnded {
     /// The session.
     pub session_id: SessionId,
-    /// Which of its actors.
+    /// The generation of the session's actor.
     pub generation: u64,
-    /// How.
+    /// The actor's exit status.
     pub exit_status: SessionExitStatus,
-    /// Whether something was going on that must be brought back.
+    /// True if the session has unfinished work and must be started again after a failure.
     pub unfinished: bool,
 }
 
@@ -298,14 +302,14 @@ impl Handler<SessionEnded> for SessionRegistry {
 
     fn handle(&mut self, ended: SessionEnded, ctx: &mut Self::Context) {
         self.status_entry.record_handled();
-        let SessionEnded { session_id, generation, exit_status: end, unfinished } = ended;
+        let SessionEnded { session_id, generation, exit_status, unfinished } = ended;
         if self.live_sessions.get(&session_id).is_some_and(|live| live.generation == generation) {
             self.live_sessions.remove(&session_id);
         }
-        match end {
+        match exit_status {
             SessionExitStatus::Passivated => {}
             SessionExitStatus::NeedsRebuild(reason) => {
-                tracing::warn!(%session_id, %reason, "session is rebuilt from its log");
+                tracing::warn!(%session_id, %reason, "rebuilding the session from its log");
                 self.schedule_resume(session_id, STORE_RETRY_DELAY, ctx);
             }
             SessionExitStatus::Failed(error) => {
@@ -324,8 +328,7 @@ impl Handler<SessionEnded> for SessionRegistry {
     }
 }
 
-/// Brings sessions to life without asking anything of them: at start, those with an unfinished
-/// run.
+/// Starts sessions without sending them an input. Used at start for sessions with an unfinished run.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct ResumeSessions(pub Vec<SessionId>);
@@ -342,7 +345,7 @@ impl Handler<ResumeSessions> for SessionRegistry {
     }
 }
 
-/// An administrator tries a parked session once more (A2).
+/// Restarts a parked session on an administrator's order (A2).
 impl Handler<ExecuteOrder> for SessionRegistry {
     type Result = ();
 
@@ -350,7 +353,8 @@ impl Handler<ExecuteOrder> for SessionRegistry {
         self.status_entry.record_handled();
         let id = path.strip_prefix("/sessions/").and_then(|id| id.parse().ok()).map(SessionId);
         let id = id.filter(|_| !self.shutting_down);
-        let parked = id.filter(|id| self.failures.get(id).is_some_and(|it| it.parked.is_some()));
+        let parked =
+            id.filter(|id| self.failures.get(id).is_some_and(|failures| failures.parked.is_some()));
         if let Some(session_id) = parked {
             self.failures.remove(&session_id);
             self.get_or_start(session_id, ctx);
@@ -358,7 +362,7 @@ impl Handler<ExecuteOrder> for SessionRegistry {
     }
 }
 
-/// Takes nothing new from here on (D8).
+/// Stops accepting new work (D8).
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct StartDraining;
@@ -373,7 +377,7 @@ impl Handler<StartDraining> for SessionRegistry {
     }
 }
 
-/// Lets every session leave; none comes to life any more (D8).
+/// Passivates every session. No session is started afterwards (D8).
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct PassivateAll;
@@ -389,7 +393,7 @@ impl Handler<PassivateAll> for SessionRegistry {
     }
 }
 
-/// How many sessions are live.
+/// Returns the number of live sessions.
 #[derive(Message)]
 #[rtype(result = "usize")]
 pub struct CountLiveSessions;

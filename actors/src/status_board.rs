@@ -1,7 +1,7 @@
-//! What administrators see of live actors (A1): a board of snapshots beside the work.
+//! The status board: snapshots of all live actors that administrators read (A1).
 //!
-//! Each actor writes its own [`Watch`]; readers never queue behind the actor's work. actix shows
-//! no mailbox depth, so [`crate::mailbox`] counts what is sent and handled here.
+//! Each actor writes its own [`StatusEntry`], so readers never wait for an actor's work. actix does
+//! not expose mailbox depths, so [`crate::mailbox`] counts sent and handled messages here.
 
 use actix::{WeakRecipient, prelude::SendError};
 use greenroom_core::{Timestamp, ids::UserId, text::truncate};
@@ -22,14 +22,14 @@ use crate::{
 };
 use utoipa::ToSchema;
 
-/// All live actors.
+/// The status board. Clones share their entries.
 #[derive(Clone)]
 pub struct StatusBoard {
     clock: Arc<dyn Clock>,
     entries: Arc<Mutex<Entries>>,
 }
 
-/// An actor's own entry on the board; dropping the last clone takes the entry down.
+/// An actor's entry on the status board. The entry is removed when its last clone is dropped.
 #[derive(Clone)]
 pub struct StatusEntry(Arc<EntryState>);
 
@@ -50,7 +50,7 @@ struct EntryState {
     order_target: Mutex<Option<OrderTarget>>,
 }
 
-/// Which orders an actor takes, and where to. The address keeps nobody alive.
+/// The orders an actor supports and their recipient. The weak address does not keep the actor alive.
 struct OrderTarget {
     accepted: &'static [ActorOrder],
     recipient: WeakRecipient<ExecuteOrder>,
@@ -64,58 +64,58 @@ struct Activity {
     last_error: Option<String>,
 }
 
-/// Whom an actor waits for, and since when.
+/// The thing an actor waits for, and the start of the wait.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct WaitStatus {
-    /// A person, a model, a tool, a time …
+    /// An approval, a model, a tool, a point in time …
     pub for_whom: String,
-    /// Since when.
+    /// The start of the wait.
     pub since: Timestamp,
 }
 
-/// An actor as an administrator sees it.
+/// The state of an actor, as shown to administrators.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ActorSnapshot {
-    /// `/sessions/{id}/steps/3`.
+    /// The actor's path, such as `/sessions/{id}/steps/3`.
     pub path: String,
-    /// What it is: `Session`, `LlmStream` …
+    /// The actor's type, such as `Session` or `LlmStream`.
     pub kind: &'static str,
-    /// What it is doing, in one word.
+    /// The actor's current activity in a word or two.
     pub state: String,
-    /// Whom it waits for.
+    /// The thing the actor waits for.
     pub waiting: Option<WaitStatus>,
-    /// Messages in the mailbox now.
+    /// Number of messages in the mailbox now.
     pub mailbox_depth: u64,
-    /// The most there ever were.
+    /// The highest number of messages there has been in the mailbox.
     pub mailbox_depth_max: usize,
-    /// The message it is handling.
+    /// The type of the message being handled.
     pub current_message: Option<&'static str>,
-    /// Since when it handles it.
+    /// The time at which handling of the current message started.
     pub current_message_since: Option<Timestamp>,
-    /// Messages handled.
+    /// Number of messages handled.
     pub handled: u64,
-    /// Messages whose handling failed.
+    /// Number of messages whose handling failed.
     pub failed: u64,
-    /// Times it was brought back.
+    /// Number of restarts.
     pub restarts: u64,
-    /// When it started.
+    /// The time at which the actor started.
     pub started_at: Timestamp,
-    /// What failed last.
+    /// The text of the last failure.
     pub last_error: Option<String>,
-    /// The orders it takes.
+    /// The orders the actor supports.
     pub takes: &'static [ActorOrder],
 }
 
 impl StatusBoard {
-    /// An empty board.
+    /// Creates an empty board.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self { clock, entries: Arc::default() }
     }
 
-    /// Puts an actor on the board. A second one under the same path hides the first.
+    /// Registers an actor. A later registration of the same path replaces the earlier one.
     pub fn register(&self, path: impl Into<Arc<str>>, kind: &'static str) -> StatusEntry {
         let path: Arc<str> = path.into();
-        let shared = Arc::new(EntryState {
+        let entry = Arc::new(EntryState {
             path: path.clone(),
             kind,
             started_at: self.clock.now(),
@@ -129,11 +129,11 @@ impl StatusBoard {
             activity: Mutex::new(Activity { state: "starting".to_owned(), ..Activity::default() }),
             order_target: Mutex::default(),
         });
-        lock(&self.entries).insert(path, Arc::downgrade(&shared));
-        StatusEntry(shared)
+        lock(&self.entries).insert(path, Arc::downgrade(&entry));
+        StatusEntry(entry)
     }
 
-    /// The actors whose path starts with `prefix`, by path.
+    /// Returns the actors whose path starts with `prefix`, ordered by path.
     pub fn snapshots(&self, prefix: &str) -> Vec<ActorSnapshot> {
         let entries: Vec<_> = lock(&self.entries)
             .range::<str, _>((Bound::Included(prefix), Bound::Unbounded))
@@ -143,7 +143,7 @@ impl StatusBoard {
         entries.iter().map(|entry| entry.snapshot()).collect()
     }
 
-    /// The actor at `path`.
+    /// Returns the actor at `path`.
     pub fn snapshot(&self, path: &str) -> Option<ActorSnapshot> {
         let entry = lock(&self.entries).get(path).and_then(Weak::upgrade)?;
         Some(entry.snapshot())
@@ -151,19 +151,24 @@ impl StatusBoard {
 }
 
 impl StatusBoard {
-    /// Tells the actor at `path` what to do (A2).
-    pub fn send_order(&self, path: &str, order: ActorOrder, by: UserId) -> Result<(), OrderError> {
+    /// Sends an order to the actor at `path` (A2).
+    pub fn send_order(
+        &self,
+        path: &str,
+        order: ActorOrder,
+        user: UserId,
+    ) -> Result<(), OrderError> {
         let entry = lock(&self.entries).get(path).and_then(Weak::upgrade);
         let entry = entry.ok_or(OrderError::NotFound)?;
-        let obeys = lock(&entry.order_target);
-        let takes = obeys.as_ref().map_or(&[][..], |obeys| obeys.accepted);
-        let Some(obeys) = obeys.as_ref().filter(|_| takes.contains(&order)) else {
-            return Err(OrderError::NotSupported { kind: entry.kind, takes });
+        let target = lock(&entry.order_target);
+        let supported = target.as_ref().map_or(&[][..], |target| target.accepted);
+        let Some(target) = target.as_ref().filter(|_| supported.contains(&order)) else {
+            return Err(OrderError::NotSupported { kind: entry.kind, supported });
         };
-        let recipient = obeys.recipient.upgrade().ok_or(OrderError::NotFound)?;
+        let recipient = target.recipient.upgrade().ok_or(OrderError::NotFound)?;
         entry.record_sent();
-        let told = recipient.try_send(ExecuteOrder { path: path.into(), order, by });
-        told.map_err(|error| {
+        let sent = recipient.try_send(ExecuteOrder { path: path.into(), order, by: user });
+        sent.map_err(|error| {
             entry.undo_sent();
             match error {
                 SendError::Full(_) => OrderError::MailboxFull,
@@ -174,73 +179,73 @@ impl StatusBoard {
 }
 
 impl StatusEntry {
-    /// Its path.
+    /// Returns the path of the entry.
     pub fn path(&self) -> &str {
         &self.0.path
     }
 
-    /// The actor takes these orders. Each that it handles counts as a message.
+    /// Sets the orders that the actor supports. The actor must count each order as handled.
     pub fn accept_orders(
         &self,
-        takes: &'static [ActorOrder],
+        supported: &'static [ActorOrder],
         recipient: WeakRecipient<ExecuteOrder>,
     ) {
-        *lock(&self.0.order_target) = Some(OrderTarget { accepted: takes, recipient });
+        *lock(&self.0.order_target) = Some(OrderTarget { accepted: supported, recipient });
     }
 
-    /// A message was put into the mailbox.
+    /// Counts a message that was put into the mailbox.
     pub(crate) fn record_sent(&self) {
         self.0.record_sent();
     }
 
-    /// A message could not be put into the mailbox after all.
+    /// Reverts [`Self::record_sent`] for a message that the mailbox did not accept.
     pub(crate) fn undo_sent(&self) {
         self.0.undo_sent();
     }
 
-    /// The actor begins to handle a message of that name.
+    /// Records that the actor starts to handle a message of the given type.
     pub fn start_message(&self, message: &'static str) {
         lock(&self.0.activity).message = Some((message, self.0.clock.now()));
     }
 
-    /// The actor is done with the message.
+    /// Records that the actor has handled the current message.
     pub fn finish_message(&self) {
         self.0.handled.fetch_add(1, Relaxed);
         lock(&self.0.activity).message = None;
     }
 
-    /// A message was handled, too quick to be worth naming.
+    /// Counts a handled message without showing it as the current message.
     pub fn record_handled(&self) {
         self.0.handled.fetch_add(1, Relaxed);
     }
 
-    /// Handling a message failed.
+    /// Counts a message whose handling failed, and stores the error.
     pub fn record_failure(&self, error: &str) {
         self.0.failed.fetch_add(1, Relaxed);
         lock(&self.0.activity).last_error = Some(truncate(error, STATUS_TEXT_BYTES_MAX).to_owned());
     }
 
-    /// How often it was brought back.
+    /// Sets the number of restarts.
     pub fn set_restarts(&self, restarts: u64) {
         self.0.restarts.store(restarts, Relaxed);
     }
 
-    /// What it is doing, and whom it waits for since now; the time stays while whom it waits for
-    /// stays the same.
+    /// Sets the state and the thing the actor waits for. The start of the wait is kept while
+    /// `waiting_for` stays the same.
     pub fn set_state(&self, state: &str, waiting_for: Option<String>) {
         let now = self.0.clock.now();
-        let mut doing = lock(&self.0.activity);
-        if doing.state != state {
-            state.clone_into(&mut doing.state);
+        let mut activity = lock(&self.0.activity);
+        if activity.state != state {
+            state.clone_into(&mut activity.state);
         }
-        let same = match (&doing.waiting, &waiting_for) {
-            (Some(was), Some(is)) => was.for_whom == truncate(is, STATUS_TEXT_BYTES_MAX),
+        let is_unchanged = match (&activity.waiting, &waiting_for) {
+            (Some(old), Some(new)) => old.for_whom == truncate(new, STATUS_TEXT_BYTES_MAX),
             (None, None) => true,
             (Some(_), None) | (None, Some(_)) => false,
         };
-        if !same {
-            doing.waiting = waiting_for.map(|whom| WaitStatus {
-                for_whom: truncate(&whom, STATUS_TEXT_BYTES_MAX).to_owned(),
+        if !is_unchanged {
+            activity.waiting = waiting_for.map(|for_whom| WaitStatus {
+                for_whom: truncate(&for_whom, STATUS_TEXT_BYTES_MAX).to_owned(),
                 since: now,
             });
         }
@@ -259,23 +264,23 @@ impl EntryState {
     }
 
     fn snapshot(&self) -> ActorSnapshot {
-        let doing = lock(&self.activity).clone();
+        let activity = lock(&self.activity).clone();
         let handled = self.handled.load(Relaxed);
         ActorSnapshot {
             path: self.path.to_string(),
             kind: self.kind,
-            state: doing.state,
-            waiting: doing.waiting,
+            state: activity.state,
+            waiting: activity.waiting,
             mailbox_depth: self.sent.load(Relaxed).saturating_sub(handled),
             mailbox_depth_max: self.depth_max.load(Relaxed),
-            current_message: doing.message.map(|(name, _)| name),
-            current_message_since: doing.message.map(|(_, since)| since),
+            current_message: activity.message.map(|(name, _)| name),
+            current_message_since: activity.message.map(|(_, since)| since),
             handled,
             failed: self.failed.load(Relaxed),
             restarts: self.restarts.load(Relaxed),
             started_at: self.started_at,
-            last_error: doing.last_error,
-            takes: lock(&self.order_target).as_ref().map_or(&[], |obeys| obeys.accepted),
+            last_error: activity.last_error,
+            takes: lock(&self.order_target).as_ref().map_or(&[], |target| target.accepted),
         }
     }
 }
@@ -284,14 +289,14 @@ impl Drop for EntryState {
     fn drop(&mut self) {
         let Some(entries) = self.entries.upgrade() else { return };
         let mut entries = lock(&entries);
-        // A successor may stand under the same path already.
+        // A successor may already be registered under the same path.
         if entries.get(&self.path).is_some_and(|entry| entry.strong_count() == 0) {
             entries.remove(&self.path);
         }
     }
 }
 
-/// A panic while the lock was held leaves data that is still good to look at.
+/// Locks `mutex`, ignoring poisoning: the data stays readable after a panic in another thread.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,13 +1,14 @@
-//! One client's view of one session: replay from a cursor, then tail (E2 to E4).
+//! One client's subscription to one session: replay from a cursor, then tail (E2 to E4).
 //!
-//! A `Subscriber` attaches to the bus first and reads the log second, so nothing falls between.
-//! What it tells is in order, without gap and without repetition: events by their numbers, text
-//! by its bytes. Before a message's completion it tells whatever of the text is missing, so text
-//! alone always adds up to the message, whether it was heard live, replayed, or resumed inside.
+//! A `Subscriber` subscribes to the event bus before it reads the log, so no event is lost in
+//! between. It delivers items in order, without gaps and without repetition: events by their
+//! numbers, text by byte offset. Before a message's completion it delivers the missing rest of the
+//! text, so the deltas always add up to the message, no matter if they were streamed, replayed or
+//! resumed in the middle.
 //!
-//! It puts what it has to tell into an [`Outlet`]. When that is full it lets go of the bus and
-//! waits for [`Drained`]; when the bus lets go of it, it attaches again. Either way it then
-//! catches up from the log. It knows no transport and no dialect.
+//! Items are handed to an [`Outlet`]. When the outlet is full, the subscriber unsubscribes and waits
+//! for [`OutletDrained`]; when the bus detaches the subscriber, it subscribes again. In both cases
+//! it then catches up from the log. It knows no transport and no dialect.
 
 use crate::{
     event_bus::{BusMessage, EventBus, OpenMessage, Subscribe, SubscriptionHandle, Unsubscribe},
@@ -36,7 +37,7 @@ use std::{
     },
 };
 
-/// The actor.
+/// The subscriber actor.
 pub struct Subscriber {
     session_id: SessionId,
     agent: AgentName,
@@ -50,41 +51,41 @@ pub struct Subscriber {
     open_message: Option<OpenMessageProgress>,
     backlog: VecDeque<BusMessage>,
     overrun: bool,
-    /// Events to read from the log at once: more while the client takes them all.
+    /// Number of events to read from the log in one query. Grows while the client accepts them.
     page_events: usize,
-    /// Whether the session was purged.
+    /// True once the session was purged.
     is_purged: bool,
     _count_guard: SubscriberCountGuard,
 }
 
-/// What it is doing.
+/// The phase of a subscriber.
 enum Phase {
-    /// Finding out what is open at the cursor; attaching; reading the log.
+    /// Loading the open message, subscribing to the bus, or reading the log.
     CatchingUp,
-    /// Telling what comes.
+    /// Delivering live items.
     Tailing,
-    /// The outlet is full.
+    /// Waiting for the outlet to drain.
     Stalled,
 }
 
-/// The message that is open for this client.
+/// The message that is open at the client's cursor, with the delivered part of its text.
 #[derive(Clone, Debug)]
 pub(crate) struct OpenMessageProgress {
     pub(crate) message_id: MessageId,
     run_id: Option<RunId>,
     step: u32,
-    /// Bytes of its text that were told.
+    /// Number of bytes of the text that were delivered.
     bytes_sent: usize,
 }
 
-/// What a client wants to be told.
+/// The session and the cursor a client subscribes from.
 pub(crate) struct SubscriptionRequest {
     pub(crate) session_id: SessionId,
     pub(crate) agent: AgentName,
     pub(crate) cursor: Cursor,
 }
 
-/// Counts the subscribers of a session while it lives.
+/// Counts a subscriber of a session until the guard is dropped.
 pub(crate) struct SubscriberCountGuard(pub(crate) Arc<AtomicUsize>);
 
 impl SubscriberCountGuard {
@@ -100,106 +101,113 @@ impl Drop for SubscriberCountGuard {
     }
 }
 
-/// The outlet has room again.
+/// Reports that the outlet has room again.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct OutletDrained;
 
-/// Nobody listens any more.
+/// Stops the subscriber because its client is gone.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct StopSubscriber;
 
-/// The outlet did not take it all; what was told is remembered.
+/// The outlet did not accept an item. The progress up to that item is kept.
 struct DeliveryError(DeliveryOutcome);
 
 impl Subscriber {
-    /// A subscriber that begins at `cursor` when the actor starts.
+    /// Creates a subscriber that starts at the request's cursor when the actor starts.
     pub(crate) fn new(
-        what: SubscriptionRequest,
+        request: SubscriptionRequest,
         journal: Arc<dyn Journal>,
         bus: Mailbox<EventBus>,
         outlet: Box<dyn Outlet>,
-        watch: StatusEntry,
-        counted: SubscriberCountGuard,
+        status_entry: StatusEntry,
+        count_guard: SubscriberCountGuard,
     ) -> Self {
-        let SubscriptionRequest { session_id, agent, cursor } = what;
-        let told = usize::try_from(cursor.offset).unwrap_or(usize::MAX);
+        let SubscriptionRequest { session_id, agent, cursor } = request;
+        let bytes_sent = usize::try_from(cursor.offset).unwrap_or(usize::MAX);
         Self {
             session_id,
             agent,
             journal,
             bus,
             outlet,
-            subscription: SubscriptionHandle::new(watch.clone()),
-            status_entry: watch,
+            subscription: SubscriptionHandle::new(status_entry.clone()),
+            status_entry,
             phase: Phase::CatchingUp,
             seq: cursor.seq,
-            // Its id is found out before anything is told.
+            // Set to the stored message before anything is delivered.
             open_message: None,
             backlog: VecDeque::new(),
             overrun: false,
             page_events: SUBSCRIBER_PAGE_EVENTS_MIN,
             is_purged: false,
-            _count_guard: counted,
+            _count_guard: count_guard,
         }
-        .with_bytes_sent(told)
+        .with_bytes_sent(bytes_sent)
     }
 
-    fn with_bytes_sent(mut self, told: usize) -> Self {
-        if told > 0 {
-            let nobody = MessageId::from_uuid(self.session_id.0);
+    fn with_bytes_sent(mut self, bytes_sent: usize) -> Self {
+        if bytes_sent > 0 {
+            let placeholder = MessageId::from_uuid(self.session_id.0);
             self.open_message = Some(OpenMessageProgress {
-                message_id: nobody,
+                message_id: placeholder,
                 run_id: None,
                 step: 0,
-                bytes_sent: told,
+                bytes_sent,
             });
         }
         self
     }
 
     fn cursor(&self) -> Cursor {
-        let told = self.open_message.as_ref().map_or(0, |open| open.bytes_sent);
-        Cursor { seq: self.seq, offset: u64::try_from(told).unwrap_or(u64::MAX) }
+        let bytes_sent =
+            self.open_message.as_ref().map_or(0, |open_message| open_message.bytes_sent);
+        Cursor { seq: self.seq, offset: u64::try_from(bytes_sent).unwrap_or(u64::MAX) }
     }
 
-    /// Learns which message is open at the cursor, then catches up.
+    /// Loads the message that is open at the cursor, then catches up.
     fn load_open_message(&mut self, ctx: &mut Context<Self>) {
         let (journal, session_id, seq) = (self.journal.clone(), self.session_id, self.seq);
-        let found = async move { load_open_message_at(journal.as_ref(), session_id, seq).await };
-        ctx.wait(found.into_actor(self).map(|found, actor, ctx| match found {
-            Ok(found) => {
-                let told = actor.open_message.as_ref().map_or(0, |open| open.bytes_sent);
-                actor.open_message =
-                    found.map(|open| OpenMessageProgress { bytes_sent: told, ..open });
-                actor.catch_up(ctx);
-            }
-            Err(error) => actor.fail_stream(&error.to_string(), ctx),
-        }));
+        let open_message =
+            async move { load_open_message_at(journal.as_ref(), session_id, seq).await };
+        ctx.wait(open_message.into_actor(self).map(
+            |open_message, actor, ctx| match open_message {
+                Ok(open_message) => {
+                    let bytes_sent = actor
+                        .open_message
+                        .as_ref()
+                        .map_or(0, |open_message| open_message.bytes_sent);
+                    actor.open_message = open_message
+                        .map(|open_message| OpenMessageProgress { bytes_sent, ..open_message });
+                    actor.catch_up(ctx);
+                }
+                Err(error) => actor.fail_stream(&error.to_string(), ctx),
+            },
+        ));
     }
 
-    /// Attaches to the bus, then reads the log up to where the bus takes over.
+    /// Subscribes to the bus, then reads the log up to the first live item.
     fn catch_up(&mut self, ctx: &mut Context<Self>) {
         self.enter_phase(Phase::CatchingUp);
         self.backlog.clear();
         self.overrun = false;
         self.unsubscribe();
         self.subscription = SubscriptionHandle::new(self.status_entry.clone());
-        let attach = Subscribe {
+        let request = Subscribe {
             session_id: self.session_id,
             handle: self.subscription.clone(),
             recipient: ctx.address().recipient(),
         };
         let bus = self.bus.clone();
-        let attached = async move { bus.ask(attach).await };
-        ctx.spawn(attached.into_actor(self).map(|open, actor, ctx| match open {
-            Some(open) => actor.replay(open, ctx),
-            None => actor.fail_stream("the event bus is gone", ctx),
+        let reply = async move { bus.ask(request).await };
+        ctx.spawn(reply.into_actor(self).map(|open_message, actor, ctx| match open_message {
+            Some(open_message) => actor.replay(open_message, ctx),
+            None => actor.fail_stream("the event bus has stopped", ctx),
         }));
     }
 
-    fn replay(&mut self, live: Option<OpenMessage>, ctx: &mut Context<Self>) {
+    fn replay(&mut self, live_message: Option<OpenMessage>, ctx: &mut Context<Self>) {
         let (journal, session_id, seq) = (self.journal.clone(), self.session_id, self.seq);
         let limit = self.page_events;
         let page = async move { journal.load_events(session_id, seq, limit).await };
@@ -209,67 +217,69 @@ impl Subscriber {
                 Err(error) => return actor.fail_stream(&error.to_string(), ctx),
             };
             if page.is_empty() && actor.seq > Seq(0) {
-                return actor.tail_unless_purged(live, ctx);
+                return actor.tail_unless_purged(live_message, ctx);
             }
-            let more = page.len() == limit;
+            let has_more = page.len() == limit;
             for record in page {
-                if let Err(interrupted) = actor.send_event(record.into()) {
-                    return actor.handle_delivery_error(interrupted, ctx);
+                if let Err(error) = actor.send_event(record.into()) {
+                    return actor.handle_delivery_error(error, ctx);
                 }
             }
-            if more {
+            if has_more {
                 actor.page_events = LOG_PAGE_EVENTS.min(limit * 2);
-                return actor.replay(live, ctx);
+                return actor.replay(live_message, ctx);
             }
-            actor.tail(live, ctx);
+            actor.tail(live_message, ctx);
         }));
     }
 
-    /// The log has nothing more: because nothing happened, or because the session is gone.
-    fn tail_unless_purged(&mut self, live: Option<OpenMessage>, ctx: &mut Context<Self>) {
+    /// Handles an empty page: tails, or closes the stream if the session was purged.
+    fn tail_unless_purged(&mut self, live_message: Option<OpenMessage>, ctx: &mut Context<Self>) {
         let (journal, session_id) = (self.journal.clone(), self.session_id);
         let head = async move { journal.load_head(session_id).await };
         ctx.spawn(head.into_actor(self).map(move |head, actor, ctx| match head {
             Ok(Seq(0)) => actor.close_purged(ctx),
-            Ok(_) => actor.tail(live, ctx),
+            Ok(_) => actor.tail(live_message, ctx),
             Err(error) => actor.fail_stream(&error.to_string(), ctx),
         }));
     }
 
-    /// From here on it tells what comes.
-    fn tail(&mut self, live: Option<OpenMessage>, ctx: &mut Context<Self>) {
-        let told = self.send_open_text(live).and_then(|()| self.send_backlog());
-        match told {
+    /// Starts to deliver live items.
+    fn tail(&mut self, live_message: Option<OpenMessage>, ctx: &mut Context<Self>) {
+        let result = self.send_open_text(live_message).and_then(|()| self.send_backlog());
+        match result {
             _ if self.is_purged => self.close_purged(ctx),
-            Err(interrupted) => self.handle_delivery_error(interrupted, ctx),
+            Err(error) => self.handle_delivery_error(error, ctx),
             Ok(()) if self.overrun || self.subscription.is_detached() => self.catch_up(ctx),
             Ok(()) => self.enter_phase(Phase::Tailing),
         }
     }
 
-    /// Tells what the bus knows of the open message and the client does not.
-    fn send_open_text(&mut self, live: Option<OpenMessage>) -> Result<(), DeliveryError> {
-        let (Some(live), Some(open)) = (live, &self.open_message) else { return Ok(()) };
-        if live.message_id != open.message_id {
+    /// Delivers the text of the open message that the bus has and the client lacks.
+    fn send_open_text(&mut self, live_message: Option<OpenMessage>) -> Result<(), DeliveryError> {
+        let (Some(live_message), Some(open_message)) = (live_message, &self.open_message) else {
+            return Ok(());
+        };
+        if live_message.message_id != open_message.message_id {
             return Ok(());
         }
-        self.send_text_up_to(&live.text)
+        self.send_text_up_to(&live_message.text)
     }
 
     fn send_backlog(&mut self) -> Result<(), DeliveryError> {
-        // Its room goes with it: a client may stay for hours.
-        for live in std::mem::take(&mut self.backlog) {
-            self.send_bus_message(live)?;
+        // `take` also frees the buffer's memory; a client may stay connected for hours.
+        for message in std::mem::take(&mut self.backlog) {
+            self.send_bus_message(message)?;
         }
         Ok(())
     }
 
-    fn send_bus_message(&mut self, live: BusMessage) -> Result<(), DeliveryError> {
-        match live {
+    fn send_bus_message(&mut self, message: BusMessage) -> Result<(), DeliveryError> {
+        match message {
             BusMessage::Committed { records, .. } => {
                 for record in CommittedEvent::iter_commit(&records) {
                     if record.seq > self.seq.next() {
-                        // The bus has skipped something: the log has it.
+                        // The bus skipped an event: catch up from the log.
                         self.overrun = true;
                         return Ok(());
                     }
@@ -280,13 +290,13 @@ impl Subscriber {
                 Ok(())
             }
             BusMessage::Delta(delta) => {
-                let Some(open) = &mut self.open_message else { return Ok(()) };
+                let Some(open_message) = &mut self.open_message else { return Ok(()) };
                 let end = delta.offset + delta.text.len();
-                if delta.message_id != open.message_id || end <= open.bytes_sent {
+                if delta.message_id != open_message.message_id || end <= open_message.bytes_sent {
                     return Ok(());
                 }
-                (open.run_id, open.step) = (Some(delta.run_id), delta.step);
-                let Some(text) = open.bytes_sent.checked_sub(delta.offset).map(|skip| {
+                (open_message.run_id, open_message.step) = (Some(delta.run_id), delta.step);
+                let Some(text) = open_message.bytes_sent.checked_sub(delta.offset).map(|skip| {
                     if skip == 0 { delta.text.clone() } else { delta.text[skip..].into() }
                 }) else {
                     self.overrun = true;
@@ -302,48 +312,49 @@ impl Subscriber {
         }
     }
 
-    /// Tells an event, after what is missing of the text that it completes.
+    /// Delivers an event, after the missing rest of the text that it completes.
     fn send_event(&mut self, record: CommittedEvent) -> Result<(), DeliveryError> {
         if record.seq <= self.seq {
             return Ok(());
         }
         if let SessionEvent::MessageCompleted { message_id, text, .. } = &record.event
-            && let Some(open) = &mut self.open_message
-            && open.message_id == *message_id
+            && let Some(open_message) = &mut self.open_message
+            && open_message.message_id == *message_id
         {
-            (open.run_id, open.step) = (record.run_id, record.step.unwrap_or(open.step));
+            (open_message.run_id, open_message.step) =
+                (record.run_id, record.step.unwrap_or(open_message.step));
             self.send_text_up_to(text)?;
         }
-        let open = open_message_after(self.open_message.as_ref(), &record);
-        let told = open.as_ref().map_or(0, |open| open.bytes_sent);
-        let offset = u64::try_from(told).unwrap_or(u64::MAX);
+        let open_message = open_message_after(self.open_message.as_ref(), &record);
+        let bytes_sent = open_message.as_ref().map_or(0, |open_message| open_message.bytes_sent);
+        let offset = u64::try_from(bytes_sent).unwrap_or(u64::MAX);
         let seq = record.seq;
         self.send_item(FeedKind::Event(record), Cursor { seq, offset })?;
-        (self.seq, self.open_message) = (seq, open);
+        (self.seq, self.open_message) = (seq, open_message);
         Ok(())
     }
 
     fn send_text_up_to(&mut self, text: &str) -> Result<(), DeliveryError> {
-        let Some(open) = &self.open_message else { return Ok(()) };
-        // A cursor that was checked is between characters and within the text; one from another
-        // life of the message may be neither, and then gets the rest from the next character on.
-        let told = text.ceil_char_boundary(open.bytes_sent.min(text.len()));
-        match &text[told..] {
+        let Some(open_message) = &self.open_message else { return Ok(()) };
+        // A validated cursor lies within the text and between characters. The cursor of a
+        // superseded attempt may not; it then continues at the next character.
+        let bytes_sent = text.ceil_char_boundary(open_message.bytes_sent.min(text.len()));
+        match &text[bytes_sent..] {
             "" => Ok(()),
             rest => self.send_text(rest.into()),
         }
     }
 
     fn send_text(&mut self, text: Arc<str>) -> Result<(), DeliveryError> {
-        let Some(open) = &self.open_message else { return Ok(()) };
-        let Some(run_id) = open.run_id else { return Ok(()) };
-        let (step, message_id) = (open.step, open.message_id.clone());
-        let told = open.bytes_sent + text.len();
-        let offset = u64::try_from(told).unwrap_or(u64::MAX);
+        let Some(open_message) = &self.open_message else { return Ok(()) };
+        let Some(run_id) = open_message.run_id else { return Ok(()) };
+        let (step, message_id) = (open_message.step, open_message.message_id.clone());
+        let bytes_sent = open_message.bytes_sent + text.len();
+        let offset = u64::try_from(bytes_sent).unwrap_or(u64::MAX);
         let delta = FeedKind::Delta { run_id, step, message_id, text };
         self.send_item(delta, Cursor { seq: self.seq, offset })?;
-        if let Some(open) = &mut self.open_message {
-            open.bytes_sent = told;
+        if let Some(open_message) = &mut self.open_message {
+            open_message.bytes_sent = bytes_sent;
         }
         Ok(())
     }
@@ -352,8 +363,8 @@ impl Subscriber {
         let (session_id, agent) = (self.session_id, self.agent.clone());
         match self.outlet.try_send(&FeedItem { session_id, agent, cursor, kind }) {
             DeliveryOutcome::Accepted => Ok(()),
-            refused @ (DeliveryOutcome::Full | DeliveryOutcome::Closed) => {
-                Err(DeliveryError(refused))
+            outcome @ (DeliveryOutcome::Full | DeliveryOutcome::Closed) => {
+                Err(DeliveryError(outcome))
             }
         }
     }
@@ -362,7 +373,7 @@ impl Subscriber {
         let (state, waiting_for) = match phase {
             Phase::CatchingUp => ("catching up", Some("the log".to_owned())),
             Phase::Tailing => ("tailing", None),
-            Phase::Stalled => ("stalled", Some("the client, to read".to_owned())),
+            Phase::Stalled => ("stalled", Some("the client to read".to_owned())),
         };
         self.status_entry.set_state(state, waiting_for);
         self.phase = phase;
@@ -370,14 +381,14 @@ impl Subscriber {
 
     fn handle_delivery_error(
         &mut self,
-        DeliveryError(offer): DeliveryError,
+        DeliveryError(outcome): DeliveryError,
         ctx: &mut Context<Self>,
     ) {
         self.unsubscribe();
         self.backlog.clear();
-        match offer {
+        match outcome {
             DeliveryOutcome::Accepted | DeliveryOutcome::Full => {
-                // What was read and not taken is read again; it may be large.
+                // Events that were read and not accepted are read again and may be large.
                 self.page_events = SUBSCRIBER_PAGE_EVENTS_MIN;
                 self.enter_phase(Phase::Stalled);
             }
@@ -386,21 +397,21 @@ impl Subscriber {
     }
 
     fn fail_stream(&mut self, error: &str, ctx: &mut Context<Self>) {
-        // If even this finds no room, the closed stream says it.
+        // If the outlet is full, the closed stream alone signals the failure.
         drop(self.send_item(FeedKind::Broken(error.to_owned()), self.cursor()));
         ctx.stop();
     }
 
-    /// The session is gone; so is whoever listens to it.
+    /// Ends the stream of a purged session.
     fn close_purged(&mut self, ctx: &mut Context<Self>) {
-        // If this finds no room, the closed stream and a 404 say it.
+        // If the outlet is full, the closed stream and a later 404 signal the purge.
         drop(self.send_item(FeedKind::Purged, self.cursor()));
         ctx.stop();
     }
 
     fn unsubscribe(&self) {
-        let (session_id, attachment) = (Some(self.session_id), self.subscription.clone());
-        self.bus.send(Unsubscribe { session_id, handle: attachment });
+        let (session_id, handle) = (Some(self.session_id), self.subscription.clone());
+        self.bus.send(Unsubscribe { session_id, handle });
     }
 }
 
@@ -421,17 +432,17 @@ impl Actor for Subscriber {
 impl Handler<BusMessage> for Subscriber {
     type Result = ();
 
-    fn handle(&mut self, live: BusMessage, ctx: &mut Self::Context) {
+    fn handle(&mut self, message: BusMessage, ctx: &mut Self::Context) {
         self.status_entry.record_handled();
         match self.phase {
             Phase::Stalled => {}
             Phase::CatchingUp if self.backlog.len() < SUBSCRIBER_BACKLOG_MAX => {
-                self.backlog.push_back(live);
+                self.backlog.push_back(message);
             }
             Phase::CatchingUp => self.overrun = true,
-            Phase::Tailing => match self.send_bus_message(live) {
+            Phase::Tailing => match self.send_bus_message(message) {
                 _ if self.is_purged => self.close_purged(ctx),
-                Err(interrupted) => self.handle_delivery_error(interrupted, ctx),
+                Err(error) => self.handle_delivery_error(error, ctx),
                 Ok(()) if self.overrun || self.subscription.is_detached() => self.catch_up(ctx),
                 Ok(()) => {}
             },
@@ -449,7 +460,7 @@ impl Handler<OutletDrained> for Subscriber {
     }
 }
 
-/// Its client may come again, where it left off (A2).
+/// Closes the stream on an administrator's order. The client may reconnect with its cursor (A2).
 impl Handler<ExecuteOrder> for Subscriber {
     type Result = ();
 
@@ -467,9 +478,9 @@ impl Handler<StopSubscriber> for Subscriber {
     }
 }
 
-/// The message that is open after `record`.
+/// Returns the message that is open after `record`.
 fn open_message_after(
-    open: Option<&OpenMessageProgress>,
+    open_message: Option<&OpenMessageProgress>,
     record: &EventRecord,
 ) -> Option<OpenMessageProgress> {
     if let SessionEvent::MessageStarted { message_id } = &record.event {
@@ -481,17 +492,17 @@ fn open_message_after(
             bytes_sent: 0,
         });
     }
-    let ends = matches!(
+    let is_end = matches!(
         record.event,
         SessionEvent::MessageCompleted { .. } | SessionEvent::MessageDiscarded { .. }
     );
-    open.filter(|_| !ends).cloned()
+    open_message.filter(|_| !is_end).cloned()
 }
 
-/// The message that is open right after event `seq`.
+/// Loads the message that is open right after event `seq`.
 ///
-/// Reads backwards: a message's start is near, since little else happens while one is open. So a
-/// small page comes first.
+/// Reads backwards. A message's start is near, since few other events occur while one is open, so
+/// the first page is small.
 pub(crate) async fn load_open_message_at(
     journal: &dyn Journal,
     session_id: SessionId,

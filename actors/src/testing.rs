@@ -1,9 +1,8 @@
-//! The world outside, for tests: every port in memory, with faults and gates.
+//! In-memory implementations of every port for tests, with faults and gates.
 //!
-//! Tests of this crate and of others build on it; nothing of it runs in a server. It keeps the
-//! promises of [`crate::ports`] as the real parts do, so that what passes here means something,
-//! and it can break each of them at a chosen moment. Nothing waits for time to pass: a test opens
-//! a [`Gate`], or waits for a condition with [`World::wait_for`] and [`eventually`].
+//! The tests of this crate and of others use them; a server does not. They satisfy the contracts of
+//! [`crate::ports`], and can violate each of them at a chosen moment. Tests do not sleep: they open a
+//! [`Gate`], or wait for a condition with [`TestRuntime::wait_for`] and [`eventually`].
 
 mod clock;
 mod gate;
@@ -26,36 +25,36 @@ use std::{
     time::Duration,
 };
 
-/// After so long a test that still waits has failed. Generous: it is no measure of anything.
+/// Time after which a waiting test fails. Generous, because it measures nothing.
 pub const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Waits until `condition` holds, for what tells nobody that it has changed.
+/// Polls `condition` until it is true. For conditions without a change notification.
 ///
 /// # Panics
 ///
-/// When it does not hold within [`PATIENCE`]; `what` says what was waited for.
+/// Panics if the condition is not true within [`TEST_TIMEOUT`]. `what` describes it in the message.
 pub async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let held = async {
+    let polling = async {
         while !condition() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    with_timeout(what, held).await;
+    with_timeout(what, polling).await;
 }
 
-/// `work`'s result.
+/// Returns the result of `work`.
 ///
 /// # Panics
 ///
-/// When there is none within [`PATIENCE`].
+/// Panics if `work` does not complete within [`TEST_TIMEOUT`].
 pub async fn with_timeout<T>(what: &str, work: impl Future<Output = T>) -> T {
     match tokio::time::timeout(TEST_TIMEOUT, work).await {
         Ok(result) => result,
-        Err(_) => panic!("waited {TEST_TIMEOUT:?} in vain for {what}"),
+        Err(_) => panic!("timed out after {TEST_TIMEOUT:?} while waiting for {what}"),
     }
 }
 
-/// Scripts may panic on purpose; what they leave behind is good all the same.
+/// Locks `mutex`, ignoring poisoning: scripts may panic on purpose, and the data stays valid.
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

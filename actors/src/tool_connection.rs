@@ -1,8 +1,10 @@
-//! One MCP server: starts it, lists its tools, watches it, and brings it back when it is gone (T2).
+//! The connection to one tool server: starts the server, lists its tools, monitors the connection and
+//! reconnects it (T2).
 //!
-//! Owns the life of the connection and nothing of its wire: the world is behind [`ToolServer`] and
-//! [`ToolLink`]. What it learns it puts on the [`Shelf`], where calls and administrators read it
-//! without queueing here. Started by [`crate::tool_host`], which also stops and restarts it.
+//! The actor owns the life cycle of the connection; the protocol is behind [`ToolServer`] and
+//! [`ToolClient`]. It stores the server's state in the `ServerDirectory`, where calls and
+//! administrators read it without waiting for the actor. [`crate::tool_servers`] starts, stops and
+//! restarts it.
 
 use actix::prelude::*;
 use futures::future::BoxFuture;
@@ -26,20 +28,20 @@ use crate::{
     tool_servers::{ServerDirectory, ServerState},
 };
 
-/// A server that can be connected to, again and again.
+/// A server that can be connected to repeatedly.
 pub trait ToolServer: Send + Sync + 'static {
-    /// Starts it and shakes hands. Ends within the server's start timeout; dropping the future
-    /// leaves nothing behind. The error is for people.
+    /// Starts the server and performs the handshake. Completes within the server's start timeout;
+    /// dropping the future releases all resources. The error is a human-readable text.
     fn connect(&self) -> BoxFuture<'static, Result<Arc<dyn ToolClient>, String>>;
 }
 
-/// A connection that is up, or was.
+/// An established connection to a server.
 pub trait ToolClient: Send + Sync + 'static {
-    /// The tools the server lists now.
+    /// Returns the tools that the server lists now.
     fn list_tools(&self) -> BoxFuture<'static, Result<Vec<RemoteTool>, String>>;
 
-    /// Runs one attempt; as [`crate::ports::ToolHost::call`], but `call.tool` is the server's own
-    /// name for the tool.
+    /// Runs one attempt, as [`crate::ports::ToolHost::call_tool`] does, except that `call.tool` is
+    /// the server's own name of the tool.
     fn call_tool(
         &self,
         call: ToolCall,
@@ -47,12 +49,12 @@ pub trait ToolClient: Send + Sync + 'static {
         cancel: CancellationToken,
     ) -> BoxFuture<'static, ToolOutcome>;
 
-    /// The prompts the server lists now; `server` in them is left empty.
+    /// Returns the prompts that the server lists now, with an empty `server`.
     fn list_prompts(&self) -> BoxFuture<'static, Vec<ServerPrompt>> {
         Box::pin(std::future::ready(Vec::new()))
     }
 
-    /// The text of a prompt.
+    /// Returns the text of a prompt.
     fn get_prompt(
         &self,
         name: &str,
@@ -62,12 +64,12 @@ pub trait ToolClient: Send + Sync + 'static {
         Box::pin(std::future::ready(Err(error)))
     }
 
-    /// The resources the server lists now, and its templates; `server` in them is left empty.
+    /// Returns the resources and templates that the server lists now, with an empty `server`.
     fn list_resources(&self) -> BoxFuture<'static, Vec<ServerResource>> {
         Box::pin(std::future::ready(Vec::new()))
     }
 
-    /// What a resource holds, at most so many bytes of it.
+    /// Reads at most `bytes_max` bytes of a resource.
     fn read_resource(
         &self,
         uri: &str,
@@ -77,17 +79,17 @@ pub trait ToolClient: Send + Sync + 'static {
         Box::pin(std::future::ready(Err(error)))
     }
 
-    /// Waits until the server says that its list has changed since the last time this was asked.
+    /// Waits until the server reports a change of its list of tools since the previous call.
     fn changed(&self) -> BoxFuture<'static, ()>;
 
-    /// Waits until the connection is gone; says why.
+    /// Waits until the connection is closed and returns the reason.
     fn closed(&self) -> BoxFuture<'static, String>;
 
-    /// Ends the connection, and the process behind it; returns when both are gone.
+    /// Closes the connection and stops the server's process. Returns when both have ended.
     fn close(&self) -> BoxFuture<'static, ()>;
 }
 
-/// The actor of one server. Started with [`ToolConnection::start`].
+/// The actor of one server's connection. It is started by [`crate::tool_servers::ToolServers::start`].
 pub struct ToolConnection {
     name: Arc<str>,
     server: Arc<dyn ToolServer>,
@@ -95,21 +97,21 @@ pub struct ToolConnection {
     clock: Arc<dyn Clock>,
     status_entry: StatusEntry,
     state: ConnectionState,
-    /// Which connection this is; news of an earlier one is ignored.
+    /// The number of the current connection. Messages about an earlier one are ignored.
     generation: u64,
-    /// Failures in a row.
+    /// The number of consecutive failures.
     failures: u32,
 }
 
 enum ConnectionState {
     Starting { work: SpawnHandle },
-    Ready { link: Arc<dyn ToolClient>, since: Instant },
+    Ready { client: Arc<dyn ToolClient>, since: Instant },
     BackingOff { timer: SpawnHandle },
     Stopped,
 }
 
 impl ToolConnection {
-    /// An actor that connects as soon as it is started.
+    /// Creates an actor that connects as soon as it is started.
     pub(crate) fn new(
         name: Arc<str>,
         server: Arc<dyn ToolServer>,
@@ -132,14 +134,14 @@ impl ToolConnection {
     fn connect(&mut self, ctx: &mut Context<Self>) {
         self.generation += 1;
         self.status_entry.set_restarts(self.generation - 1);
-        let (generation, connecting) = (self.generation, self.server.connect());
+        let (generation, connection) = (self.generation, self.server.connect());
         let work = async move {
-            let link = connecting.await?;
-            match link.list_tools().await {
-                Ok(tools) => Ok((link, tools)),
+            let client = connection.await?;
+            match client.list_tools().await {
+                Ok(tools) => Ok((client, tools)),
                 Err(error) => {
-                    link.close().await;
-                    Err(format!("its tools can't be listed: {error}"))
+                    client.close().await;
+                    Err(format!("can't list tools: {error}"))
                 }
             }
         };
@@ -151,26 +153,26 @@ impl ToolConnection {
         self.directory.mark_starting(&self.name, generation - 1);
     }
 
-    /// Plans the next try.
+    /// Schedules the next attempt to connect.
     fn back_off(&mut self, reason: String, ctx: &mut Context<Self>) {
         let delay = reconnect_delay(self.failures, self.clock.seed());
         self.failures = self.failures.saturating_add(1);
         let timer = ctx.notify_later(RetryConnect { generation: self.generation }, delay);
         self.state = ConnectionState::BackingOff { timer };
         self.status_entry.record_failure(&reason);
-        self.status_entry.set_state("backing off", Some(format!("its next start, in {delay:.1?}")));
-        tracing::warn!(server = %self.name, %reason, ?delay, "a tool server is unavailable");
+        self.status_entry.set_state("backing off", Some(format!("next start in {delay:.1?}")));
+        tracing::warn!(server = %self.name, %reason, ?delay, "tool server is unavailable");
         self.directory.mark_unavailable(&self.name, ServerState::BackingOff, reason);
     }
 
-    fn watch_tool_list(&self, link: &Arc<dyn ToolClient>, ctx: &mut Context<Self>) {
-        let (generation, changed) = (self.generation, link.changed());
+    fn watch_tool_list(&self, client: &Arc<dyn ToolClient>, ctx: &mut Context<Self>) {
+        let (generation, changed) = (self.generation, client.changed());
         ctx.spawn(changed.into_actor(self).map(move |(), _, ctx| {
             ctx.notify(ToolListChanged { generation });
         }));
     }
 
-    /// Leaves the present state; what was connected is handed over to be closed.
+    /// Leaves the current state. Returns the connection to close, if there is one.
     fn disconnect(&mut self, ctx: &mut Context<Self>) -> Option<Arc<dyn ToolClient>> {
         match std::mem::replace(&mut self.state, ConnectionState::Stopped) {
             ConnectionState::Starting { work: handle }
@@ -178,7 +180,7 @@ impl ToolConnection {
                 ctx.cancel_future(handle);
                 None
             }
-            ConnectionState::Ready { link, .. } => Some(link),
+            ConnectionState::Ready { client, .. } => Some(client),
             ConnectionState::Stopped => None,
         }
     }
@@ -188,8 +190,8 @@ impl Actor for ToolConnection {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        let obeys = ctx.address().downgrade().recipient();
-        self.status_entry.accept_orders(&[ActorOrder::Stop, ActorOrder::Restart], obeys);
+        let order_recipient = ctx.address().downgrade().recipient();
+        self.status_entry.accept_orders(&[ActorOrder::Stop, ActorOrder::Restart], order_recipient);
         self.connect(ctx);
     }
 
@@ -204,7 +206,7 @@ impl Actor for ToolConnection {
     }
 }
 
-/// The server answered, or did not.
+/// Reports that an attempt to connect has ended.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct ConnectFinished {
@@ -219,18 +221,18 @@ impl Handler<ConnectFinished> for ToolConnection {
         if message.generation != self.generation {
             return;
         }
-        self.status_entry.start_message("Connected");
+        self.status_entry.start_message("ConnectFinished");
         match message.result {
-            Ok((link, tools)) => {
-                tracing::info!(server = %self.name, tools = tools.len(), "a tool server is ready");
-                let (generation, closed) = (self.generation, link.closed());
+            Ok((client, tools)) => {
+                tracing::info!(server = %self.name, tools = tools.len(), "tool server is ready");
+                let (generation, closed) = (self.generation, client.closed());
                 ctx.spawn(closed.into_actor(self).map(move |reason, _, ctx| {
                     ctx.notify(ConnectionClosed { generation, reason });
                 }));
-                self.watch_tool_list(&link, ctx);
+                self.watch_tool_list(&client, ctx);
                 self.status_entry.set_state("ready", None);
-                self.directory.mark_ready(&self.name, link.clone(), tools);
-                self.state = ConnectionState::Ready { link, since: Instant::now() };
+                self.directory.mark_ready(&self.name, client.clone(), tools);
+                self.state = ConnectionState::Ready { client, since: Instant::now() };
             }
             Err(reason) => self.back_off(reason, ctx),
         }
@@ -238,7 +240,7 @@ impl Handler<ConnectFinished> for ToolConnection {
     }
 }
 
-/// The connection is gone.
+/// Reports that the connection was closed.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct ConnectionClosed {
@@ -250,22 +252,22 @@ impl Handler<ConnectionClosed> for ToolConnection {
     type Result = ();
 
     fn handle(&mut self, message: ConnectionClosed, ctx: &mut Self::Context) {
-        let ConnectionState::Ready { link, since } = &self.state else { return };
+        let ConnectionState::Ready { client, since } = &self.state else { return };
         if message.generation != self.generation {
             return;
         }
-        self.status_entry.start_message("Closed");
+        self.status_entry.start_message("ConnectionClosed");
         if since.elapsed() >= CONNECTION_STABLE_AFTER {
             self.failures = 0;
         }
-        // Whatever is left of it goes away beside us.
-        actix_rt::spawn(link.close());
+        // Closing releases the rest of the connection in the background.
+        actix_rt::spawn(client.close());
         self.back_off(message.reason, ctx);
         self.status_entry.finish_message();
     }
 }
 
-/// It is time for another try.
+/// Starts the next attempt to connect.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct RetryConnect {
@@ -279,14 +281,14 @@ impl Handler<RetryConnect> for ToolConnection {
         if message.generation == self.generation
             && matches!(self.state, ConnectionState::BackingOff { .. })
         {
-            self.status_entry.start_message("Retry");
+            self.status_entry.start_message("RetryConnect");
             self.connect(ctx);
             self.status_entry.finish_message();
         }
     }
 }
 
-/// The server says that its list is another one now.
+/// Reports that the server's list of tools has changed.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct ToolListChanged {
@@ -297,20 +299,20 @@ impl Handler<ToolListChanged> for ToolConnection {
     type Result = ();
 
     fn handle(&mut self, message: ToolListChanged, ctx: &mut Self::Context) {
-        let ConnectionState::Ready { link, .. } = &self.state else { return };
+        let ConnectionState::Ready { client, .. } = &self.state else { return };
         if message.generation != self.generation {
             return;
         }
-        self.status_entry.start_message("ListChanged");
-        let (generation, listing) = (self.generation, link.list_tools());
-        ctx.spawn(listing.into_actor(self).map(move |result, _, ctx| {
+        self.status_entry.start_message("ToolListChanged");
+        let (generation, tool_list) = (self.generation, client.list_tools());
+        ctx.spawn(tool_list.into_actor(self).map(move |result, _, ctx| {
             ctx.notify(ToolListReloaded { generation, result });
         }));
         self.status_entry.finish_message();
     }
 }
 
-/// The list was read again.
+/// Reports that the list of tools was loaded again.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct ToolListReloaded {
@@ -322,29 +324,29 @@ impl Handler<ToolListReloaded> for ToolConnection {
     type Result = ();
 
     fn handle(&mut self, message: ToolListReloaded, ctx: &mut Self::Context) {
-        let ConnectionState::Ready { link, .. } = &self.state else { return };
+        let ConnectionState::Ready { client, .. } = &self.state else { return };
         if message.generation != self.generation {
             return;
         }
-        self.status_entry.start_message("Relisted");
+        self.status_entry.start_message("ToolListReloaded");
         match message.result {
-            Ok(tools) => self.directory.mark_ready(&self.name, link.clone(), tools),
-            // The old list stays: it is the best there is.
+            Ok(tools) => self.directory.mark_ready(&self.name, client.clone(), tools),
+            // The previous list stays in use.
             Err(error) => {
-                tracing::warn!(server = %self.name, %error, "a changed list of tools can't be read");
+                tracing::warn!(server = %self.name, %error, "failed to reload the list of tools");
                 self.status_entry.record_failure(&error);
             }
         }
-        // A server that announces without end must not keep us listing without end.
-        let link = link.clone();
+        // The delay limits the reloads of a server that reports changes continuously.
+        let client = client.clone();
         ctx.run_later(TOOL_LIST_RELOAD_INTERVAL, move |actor, ctx| {
-            actor.watch_tool_list(&link, ctx)
+            actor.watch_tool_list(&client, ctx)
         });
         self.status_entry.finish_message();
     }
 }
 
-/// Ends the connection and the actor; answered when the server is gone.
+/// Closes the connection and stops the actor. Replies when the server has ended.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct StopConnection;
@@ -353,13 +355,13 @@ impl Handler<StopConnection> for ToolConnection {
     type Result = ResponseActFuture<Self, ()>;
 
     fn handle(&mut self, _: StopConnection, ctx: &mut Self::Context) -> Self::Result {
-        self.status_entry.start_message("Stop");
+        self.status_entry.start_message("StopConnection");
         self.status_entry.set_state("stopped", None);
         self.generation += 1;
-        let link = self.disconnect(ctx);
+        let client = self.disconnect(ctx);
         let closing = async move {
-            if let Some(link) = link {
-                link.close().await;
+            if let Some(client) = client {
+                client.close().await;
             }
         };
         Box::pin(closing.into_actor(self).map(|(), actor, ctx| {
@@ -369,7 +371,7 @@ impl Handler<StopConnection> for ToolConnection {
     }
 }
 
-/// Stopped, it stays away until it is restarted (A2).
+/// Stop closes the connection until it is restarted (A2).
 impl Handler<ExecuteOrder> for ToolConnection {
     type Result = ();
 
@@ -377,15 +379,15 @@ impl Handler<ExecuteOrder> for ToolConnection {
         match order {
             ActorOrder::Restart => self.handle(RestartConnection, ctx),
             ActorOrder::Stop => {
-                self.status_entry.start_message("Obey");
-                // What is on its way from this connection is of no interest any more.
+                self.status_entry.start_message("ExecuteOrder");
+                // Messages about this connection that arrive later are ignored.
                 self.generation += 1;
-                if let Some(link) = self.disconnect(ctx) {
-                    actix_rt::spawn(link.close());
+                if let Some(client) = self.disconnect(ctx) {
+                    actix_rt::spawn(client.close());
                 }
-                let reason = "an administrator stopped it".to_owned();
+                let reason = "stopped by an administrator".to_owned();
                 self.status_entry
-                    .set_state("stopped", Some("an administrator, to restart it".to_owned()));
+                    .set_state("stopped", Some("a restart by an administrator".to_owned()));
                 self.directory.mark_unavailable(&self.name, ServerState::Stopped, reason);
                 self.status_entry.finish_message();
             }
@@ -393,7 +395,7 @@ impl Handler<ExecuteOrder> for ToolConnection {
     }
 }
 
-/// Ends the connection, if there is one, and connects anew at once.
+/// Closes the connection, if there is one, and connects again immediately.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct RestartConnection;
@@ -402,9 +404,9 @@ impl Handler<RestartConnection> for ToolConnection {
     type Result = ();
 
     fn handle(&mut self, _: RestartConnection, ctx: &mut Self::Context) {
-        self.status_entry.start_message("Restart");
-        if let Some(link) = self.disconnect(ctx) {
-            actix_rt::spawn(link.close());
+        self.status_entry.start_message("RestartConnection");
+        if let Some(client) = self.disconnect(ctx) {
+            actix_rt::spawn(client.close());
         }
         self.failures = 0;
         self.connect(ctx);
@@ -412,13 +414,13 @@ impl Handler<RestartConnection> for ToolConnection {
     }
 }
 
-/// The delay after so many failures in a row: doubles up to a cap; the second half of it is chance,
-/// so that servers that died together don't come back together.
+/// Returns the delay after a number of consecutive failures. It doubles up to a cap. Up to half of it
+/// is random, so that servers that failed together do not reconnect together.
 fn reconnect_delay(failures: u32, seed: u64) -> Duration {
-    let doubled = RECONNECT_DELAY_BASE.saturating_mul(2u32.saturating_pow(failures.min(16)));
-    let whole = doubled.min(RECONNECT_DELAY_CAP);
+    let backoff = RECONNECT_DELAY_BASE.saturating_mul(2u32.saturating_pow(failures.min(16)));
+    let delay = backoff.min(RECONNECT_DELAY_CAP);
     let per_mille = u32::try_from(seed % 1000).unwrap_or_default();
-    whole / 2 + whole / 2 * per_mille / 1000
+    delay / 2 + delay / 2 * per_mille / 1000
 }
 
 #[cfg(test)]

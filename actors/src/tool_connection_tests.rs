@@ -1,4 +1,4 @@
-//! The connection's life with a server that does as it is told.
+//! Tests of the connection's life cycle with a scripted server.
 
 use super::*;
 use crate::{
@@ -27,7 +27,7 @@ impl Clock for FixedClock {
     }
 }
 
-/// A server whose every connection behaves as the next entry of a script says.
+/// A server whose connections behave according to the entries of a script, in order.
 struct ScriptedServer {
     script: Mutex<Vec<Result<Arc<FakeClient>, String>>>,
     connects: AtomicUsize,
@@ -48,7 +48,7 @@ impl ToolServer for Arc<ScriptedServer> {
         let next = (!script.is_empty()).then(|| script.remove(0));
         async move {
             match next {
-                Some(link) => link.map(|link| Arc::new(link) as Arc<dyn ToolClient>),
+                Some(client) => client.map(|client| Arc::new(client) as Arc<dyn ToolClient>),
                 None => std::future::pending().await,
             }
         }
@@ -64,11 +64,11 @@ impl ToolClient for Arc<FakeClient> {
             input_schema: json!({"type": "object"}),
             ..RemoteTool::default()
         };
-        let listed = match names.as_slice() {
-            ["unreadable"] => Err("it can't be read".to_owned()),
+        let result = match names.as_slice() {
+            ["unreadable"] => Err("unreadable list".to_owned()),
             names => Ok(names.iter().map(|name| tool(name)).collect()),
         };
-        futures::future::ready(listed).boxed()
+        futures::future::ready(result).boxed()
     }
 
     fn call_tool(
@@ -85,14 +85,14 @@ impl ToolClient for Arc<FakeClient> {
     }
 
     fn changed(&self) -> BoxFuture<'static, ()> {
-        let link = self.clone();
-        async move { link.change.notified().await }.boxed()
+        let client = self.clone();
+        async move { client.change.notified().await }.boxed()
     }
 
     fn closed(&self) -> BoxFuture<'static, String> {
-        let link = self.clone();
+        let client = self.clone();
         async move {
-            link.end.cancelled().await;
+            client.end.cancelled().await;
             "it died".to_owned()
         }
         .boxed()
@@ -129,9 +129,9 @@ fn status(tools: &ToolServers) -> ServerStatus {
     tools.statuses().remove(0)
 }
 
-async fn wait_for_status(tools: &ToolServers, is_so: impl Fn(&ServerStatus) -> bool) {
+async fn wait_for_status(tools: &ToolServers, is_expected: impl Fn(&ServerStatus) -> bool) {
     let mut versions = tools.subscribe_changes();
-    while !is_so(&status(tools)) {
+    while !is_expected(&status(tools)) {
         versions.changed().await.unwrap();
     }
 }
@@ -151,7 +151,7 @@ async fn call(tools: &ToolServers, tool: &str) -> ToolOutcome {
 }
 
 #[test]
-fn t2_tools_stay_known_while_their_server_is_away() {
+fn t2_registry_keeps_the_tools_of_a_disconnected_server() {
     run(async {
         let (first, second) = (fake_client(&["a"]), fake_client(&["b"]));
         let (tools, ..) = start(vec![Ok(first.clone()), Ok(second)]);
@@ -179,12 +179,12 @@ fn t2_tools_stay_known_while_their_server_is_away() {
         };
         assert_eq!(status(&tools), expected);
         assert_eq!(call(&tools, "a").await, not_sent("there is no tool `a`"));
-        assert_eq!(first.closes.load(SeqCst), 1, "what is left of it was cleared away");
+        assert_eq!(first.closes.load(SeqCst), 1, "the lost connection was closed");
     });
 }
 
 #[test]
-fn t2_a_failed_start_settles_and_goes_on() {
+fn t2_failed_start_is_reported_and_retried() {
     run(async {
         let (tools, server, board) =
             start(vec![Err("no".to_owned()), Ok(fake_client(&["unreadable"]))]);
@@ -194,37 +194,37 @@ fn t2_a_failed_start_settles_and_goes_on() {
             status.state == ServerState::BackingOff && status.restarts == 1
         })
         .await;
-        let expected = "its tools can't be listed: it can't be read";
+        let expected = "can't list tools: unreadable list";
         assert_eq!(status(&tools).reason.as_deref(), Some(expected));
-        // The third connection never comes about.
+        // The third connection never completes.
         wait_for_status(&tools, |status| {
             status.state == ServerState::Starting && status.restarts == 2
         })
         .await;
-        assert_eq!(status(&tools).reason.as_deref(), Some(expected), "the reason stays in sight");
+        assert_eq!(status(&tools).reason.as_deref(), Some(expected), "the reason is kept");
         assert_eq!(server.connects.load(SeqCst), 3);
-        let seen = board.snapshot("/tools/s").unwrap();
-        assert_eq!(seen.state, "starting");
-        assert_eq!(seen.waiting.unwrap().for_whom, "the server s");
-        assert_eq!((seen.failed, seen.restarts), (2, 2));
-        assert_eq!(seen.last_error.as_deref(), Some(expected));
+        let snapshot = board.snapshot("/tools/s").unwrap();
+        assert_eq!(snapshot.state, "starting");
+        assert_eq!(snapshot.waiting.unwrap().for_whom, "the server s");
+        assert_eq!((snapshot.failed, snapshot.restarts), (2, 2));
+        assert_eq!(snapshot.last_error.as_deref(), Some(expected));
     });
 }
 
 #[test]
 fn t1_changed_tool_list_replaces_the_registry_unless_unreadable() {
     run(async {
-        let link = fake_client(&["a"]);
-        let (tools, _, board) = start(vec![Ok(link.clone())]);
+        let client = fake_client(&["a"]);
+        let (tools, _, board) = start(vec![Ok(client.clone())]);
         tools.wait_until_started().await;
-        *link.tools.lock().unwrap() = vec!["b", "c"];
-        link.change.notify_one();
+        *client.tools.lock().unwrap() = vec!["b", "c"];
+        client.change.notify_one();
         wait_for_status(&tools, |status| status.tools == 2).await;
         assert!(
             tools.tool_registry().get("c").is_some() && tools.tool_registry().get("a").is_none()
         );
-        *link.tools.lock().unwrap() = vec!["unreadable"];
-        link.change.notify_one();
+        *client.tools.lock().unwrap() = vec!["unreadable"];
+        client.change.notify_one();
         while board.snapshot("/tools/s").unwrap().failed == 0 {
             tokio::task::yield_now().await;
         }
@@ -243,7 +243,7 @@ fn r4_timeouts_open_the_circuit_until_the_server_is_restarted() {
         for _ in 0..4 {
             assert_eq!(call(&tools, "silent").await, ToolOutcome::TimedOut { after_ms: 7 });
         }
-        assert_eq!(call(&tools, "a").await, answer, "an answer counts anew");
+        assert_eq!(call(&tools, "a").await, answer, "an answer resets the count");
         for _ in 0..5 {
             assert_eq!(status(&tools).circuit, CircuitState::Closed);
             call(&tools, "silent").await;
@@ -252,8 +252,8 @@ fn r4_timeouts_open_the_circuit_until_the_server_is_restarted() {
         let ToolOutcome::NotSent { error } = call(&tools, "a").await else { panic!("it was sent") };
         assert_eq!(
             error,
-            "the tool server `s` is not asked now, because it failed 5 times in a row or more \
-             (circuit open, next try in 10 s); it failed with: no answer within 7 ms"
+            "the tool server `s` is unavailable: circuit open after 5 or more consecutive \
+             failures, next attempt in 10 s; last error: no answer within 7 ms"
         );
         assert_eq!(board.snapshot("/circuits/tools/s").unwrap().state, "open");
         assert!(tools.restart("s"));
@@ -268,12 +268,12 @@ fn r4_timeouts_open_the_circuit_until_the_server_is_restarted() {
 #[test]
 fn shutdown_closes_the_client_and_prevents_restart() {
     run(async {
-        let link = fake_client(&["a"]);
-        let (tools, server, _) = start(vec![Ok(link.clone())]);
+        let client = fake_client(&["a"]);
+        let (tools, server, _) = start(vec![Ok(client.clone())]);
         tools.wait_until_started().await;
         tools.shut_down().await;
         wait_for_status(&tools, |status| status.state == ServerState::Stopped).await;
-        assert_eq!(link.closes.load(SeqCst), 1);
+        assert_eq!(client.closes.load(SeqCst), 1);
         assert!(!tools.restart("s"));
         tools.shut_down().await;
         assert_eq!(server.connects.load(SeqCst), 1);
@@ -281,7 +281,7 @@ fn shutdown_closes_the_client_and_prevents_restart() {
 }
 
 #[test]
-fn a_restart_that_is_asked_for_comes_at_once() {
+fn requested_restart_reconnects_immediately() {
     run(async {
         let (first, second) = (fake_client(&["a"]), fake_client(&["b"]));
         let (tools, ..) = start(vec![Ok(first.clone()), Ok(second)]);

@@ -1,8 +1,8 @@
-//! One attempt of a tool call, bounded in time and size by its host.
+//! One attempt of a tool call. The tool host bounds its time and the size of its result.
 //!
-//! Started by [`crate::session::Session`] on its own arbiter. The session hears of progress now
-//! and then, of what the tool asks people, and once of the end, whatever that is; a panic on the way
-//! is a crash of the tool.
+//! [`crate::session::Session`] starts it on its own arbiter. The executor reports progress at most
+//! once per interval, the tool's elicitations and, unless it is cancelled, exactly one outcome. A
+//! panic during the attempt is reported as a crash of the tool.
 
 use crate::{
     limits::{ELICITATION_BACKLOG_MAX, PROGRESS_BACKLOG_MAX, PROGRESS_INTERVAL},
@@ -29,7 +29,7 @@ use std::{collections::BTreeMap, panic::AssertUnwindSafe, sync::Arc, time::Insta
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-/// The actor.
+/// The actor that runs an attempt.
 pub struct ToolExecutor {
     call_id: CallId,
     attempt_id: AttemptId,
@@ -38,16 +38,16 @@ pub struct ToolExecutor {
     session: Mailbox<Session>,
     cancel: CancellationToken,
     last_progress_at: Option<Instant>,
-    /// How often the tool asked people something.
+    /// Number of elicitations the tool has sent.
     elicitation_count: u32,
-    /// Where the answers go that it waits for, by the question's number.
+    /// The channels for the pending answers, by elicitation number.
     pending_replies: BTreeMap<u32, oneshot::Sender<ElicitationAnswer>>,
     outcome_reported: bool,
     status_entry: StatusEntry,
 }
 
 impl ToolExecutor {
-    /// An attempt that begins when the actor starts.
+    /// Creates an executor. The attempt starts when the actor starts.
     pub fn new(
         call_id: CallId,
         attempt_id: AttemptId,
@@ -72,7 +72,7 @@ impl ToolExecutor {
         }
     }
 
-    /// What comes after the attempt was given up, and this actor is gone, is the session's to note.
+    /// Returns a handler that sends a late result to the session after this actor has stopped.
     fn late_result_handler(&self) -> LateResultHandler {
         let (session, call_id, attempt_id) = (self.session.clone(), self.call_id, self.attempt_id);
         LateResultHandler::new(move |outcome| {
@@ -99,24 +99,24 @@ impl Actor for ToolExecutor {
         ctx.add_stream(stream::unfold(receiver, |mut receiver| async {
             receiver.recv().await.map(|progress| (progress, receiver))
         }));
-        let (asks, asked) = mpsc::channel(ELICITATION_BACKLOG_MAX);
-        ctx.add_stream(stream::unfold(asked, |mut asked| async {
-            asked.recv().await.map(|ask| (ask, asked))
+        let (elicitation_sender, elicitations) = mpsc::channel(ELICITATION_BACKLOG_MAX);
+        ctx.add_stream(stream::unfold(elicitations, |mut elicitations| async {
+            elicitations.recv().await.map(|request| (request, elicitations))
         }));
-        call.elicitation = ElicitationChannel::new(asks);
+        call.elicitation = ElicitationChannel::new(elicitation_sender);
         call.late_result = self.late_result_handler();
         let attempt = self.host.call_tool(call, sender, self.cancel.clone());
         let attempt = AssertUnwindSafe(attempt).catch_unwind();
         ctx.spawn(attempt.into_actor(self).map(|outcome, actor, ctx| {
-            let crashed = || ToolOutcome::Crashed {
+            let crash = || ToolOutcome::Crashed {
                 error: "the tool call failed inside the server".to_owned(),
             };
-            actor.report_outcome(outcome.unwrap_or_else(|_panic| crashed()));
+            actor.report_outcome(outcome.unwrap_or_else(|_panic| crash()));
             ctx.stop();
         }));
     }
 
-    /// Also runs when a handler panicked: the session must hear of every end.
+    /// Also runs when a handler panicked: the session must receive an outcome of every attempt.
     fn stopped(&mut self, _ctx: &mut Self::Context) {
         self.cancel.cancel();
         let error = "the tool call was stopped inside the server".to_owned();
@@ -126,60 +126,58 @@ impl Actor for ToolExecutor {
 
 impl StreamHandler<Progress> for ToolExecutor {
     fn handle(&mut self, progress: Progress, _ctx: &mut Self::Context) {
-        let recently = |at: Instant| at.elapsed() < PROGRESS_INTERVAL;
-        if self.outcome_reported || self.last_progress_at.is_some_and(recently) {
+        let is_recent = |last_at: Instant| last_at.elapsed() < PROGRESS_INTERVAL;
+        if self.outcome_reported || self.last_progress_at.is_some_and(is_recent) {
             return;
         }
         self.last_progress_at = Some(Instant::now());
         let Progress { progress, total, message } = progress;
         let (call_id, attempt_id) = (self.call_id, self.attempt_id);
         let input = Input::ToolProgressed { call_id, attempt_id, progress, total, message };
-        // Progress may be lost; a full mailbox must not fill further for it.
+        // Progress may be dropped. It must not add to a full mailbox.
         if self.session.try_send(Fact(input)).is_err() {
             tracing::debug!(call_id = %self.call_id, "the session is busy; progress is not recorded");
         }
     }
 
-    /// The tool reports no more; its result is still to come.
+    /// Does nothing: the end of the progress stream is not the end of the attempt.
     fn finished(&mut self, _ctx: &mut Self::Context) {}
 }
 
 impl StreamHandler<ElicitationRequest> for ToolExecutor {
-    fn handle(&mut self, asked: ElicitationRequest, ctx: &mut Self::Context) {
+    fn handle(&mut self, request: ElicitationRequest, ctx: &mut Self::Context) {
         if self.outcome_reported {
             return;
         }
         self.elicitation_count += 1;
-        let (call_id, attempt_id, ask) = (self.call_id, self.attempt_id, self.elicitation_count);
-        let ElicitationRequest { elicitation, reply, withdrawn } = asked;
-        self.pending_replies.insert(ask, reply);
+        let (call_id, attempt_id, elicitation_number) =
+            (self.call_id, self.attempt_id, self.elicitation_count);
+        let ElicitationRequest { elicitation, reply, withdrawn } = request;
+        self.pending_replies.insert(elicitation_number, reply);
         let withdrawn = async move { withdrawn.cancelled().await };
         ctx.spawn(withdrawn.into_actor(self).map(move |(), actor, _| {
-            if actor.pending_replies.remove(&ask).is_some() && !actor.outcome_reported {
-                actor.session.send(Fact(Input::ElicitationWithdrawn {
-                    attempt_id,
-                    elicitation_number: ask,
-                }));
+            if actor.pending_replies.remove(&elicitation_number).is_some()
+                && !actor.outcome_reported
+            {
+                actor
+                    .session
+                    .send(Fact(Input::ElicitationWithdrawn { attempt_id, elicitation_number }));
             }
         }));
-        let input = Input::ElicitationRequested {
-            call_id,
-            attempt_id,
-            elicitation_number: ask,
-            elicitation,
-        };
+        let input =
+            Input::ElicitationRequested { call_id, attempt_id, elicitation_number, elicitation };
         self.session.send(Fact(input));
     }
 
-    /// The tool asks no more; its result is still to come.
+    /// Does nothing: the end of the elicitation stream is not the end of the attempt.
     fn finished(&mut self, _ctx: &mut Self::Context) {}
 }
 
-/// What became of a question of the tool (T1).
+/// The answer to an elicitation of the tool (T1).
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct AnswerElicitation {
-    /// Which question.
+    /// The number of the elicitation.
     pub elicitation_number: u32,
     /// The answer.
     pub answer: ElicitationAnswer,
@@ -190,11 +188,11 @@ impl Handler<AnswerElicitation> for ToolExecutor {
 
     fn handle(
         &mut self,
-        AnswerElicitation { elicitation_number: ask, answer }: AnswerElicitation,
+        AnswerElicitation { elicitation_number, answer }: AnswerElicitation,
         _ctx: &mut Self::Context,
     ) {
-        // Whoever asked may have gone away just now.
-        if let Some(reply) = self.pending_replies.remove(&ask)
+        // The tool may have stopped waiting in the meantime.
+        if let Some(reply) = self.pending_replies.remove(&elicitation_number)
             && reply.send(answer).is_err()
         {
             tracing::debug!(call_id = %self.call_id, "the tool no longer waits for an answer");
@@ -202,7 +200,7 @@ impl Handler<AnswerElicitation> for ToolExecutor {
     }
 }
 
-/// Stops the attempt; nobody wants its result.
+/// Cancels the attempt. Its result is not needed.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct CancelAttempt;
@@ -211,15 +209,15 @@ impl Handler<CancelAttempt> for ToolExecutor {
     type Result = ();
 
     fn handle(&mut self, _: CancelAttempt, _ctx: &mut Self::Context) {
-        // The host tells the tool, and then the attempt ends by itself.
+        // The host notifies the tool, then the attempt ends.
         self.outcome_reported = true;
         self.cancel.cancel();
         self.status_entry.set_state("cancelling", None);
     }
 }
 
-/// Gives the attempt up, as if its tool had died: a call that may safely repeat does, of another a
-/// person is asked what became of it (A2, D3).
+/// Gives up the attempt on an administrator's order, as if its tool had crashed. A call that can
+/// safely be repeated is retried; for any other call, the unknown outcome needs an approval (A2, D3).
 impl Handler<ExecuteOrder> for ToolExecutor {
     type Result = ();
 
@@ -227,7 +225,7 @@ impl Handler<ExecuteOrder> for ToolExecutor {
         self.status_entry.record_handled();
         let error = "an administrator stopped the tool call".to_owned();
         self.report_outcome(ToolOutcome::Crashed { error });
-        // The host tells the tool, and then the attempt ends by itself.
+        // The host notifies the tool, then the attempt ends.
         self.cancel.cancel();
         self.status_entry.set_state("cancelling", None);
     }

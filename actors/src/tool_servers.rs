@@ -1,7 +1,7 @@
-//! All tool servers together: one book of their tools, and each call to the right connection.
+//! All tool servers: one registry of their tools, and the routing of each call to its connection.
 //!
-//! [`Tools`] is the [`ToolHost`] of the running program. Connections put what they learn on the
-//! [`Shelf`]; readers take a snapshot of it and wait for nobody. It knows nothing of wires.
+//! [`ToolServers`] is the [`ToolHost`] of the program. Connections store their state in the
+//! `ServerDirectory`; readers take a snapshot of it without waiting. This module knows no protocol.
 
 use actix::Actor;
 use futures::future::{BoxFuture, FutureExt, join_all};
@@ -29,49 +29,49 @@ use crate::{
 };
 use utoipa::ToSchema;
 
-/// A server to be connected.
+/// The specification of a server to connect.
 pub struct ToolServerSpec {
-    /// Its name in configuration.
+    /// The server's name in configuration.
     pub name: String,
-    /// Whether its annotations count (G1).
+    /// True if the server's annotations are trusted (G1).
     pub trusted: bool,
-    /// How it is reached.
+    /// The way to connect to the server.
     pub server: Arc<dyn ToolServer>,
 }
 
-/// What a connection is doing.
+/// The state of a server's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ServerState {
-    /// It is being started.
+    /// The server is being started.
     Starting,
-    /// It answers.
+    /// The server is connected.
     Ready,
-    /// It failed; another try comes.
+    /// The connection failed. Another attempt is scheduled.
     BackingOff,
-    /// It was stopped.
+    /// The connection was stopped.
     Stopped,
 }
 
-/// A server, as administrators see it.
+/// The status of a server, as shown to administrators.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ServerStatus {
-    /// Its name in configuration.
+    /// The server's name in configuration.
     pub name: String,
-    /// What its connection is doing.
+    /// The state of the connection.
     pub state: ServerState,
-    /// Why it is not ready.
+    /// The reason why the server is not ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Tools it listed last.
+    /// Number of tools in the last list.
     pub tools: usize,
-    /// Times it was brought back.
+    /// Number of restarts.
     pub restarts: u64,
-    /// Whether it is asked, or left alone because it failed again and again (R4).
+    /// The state of the server's circuit breaker (R4).
     pub circuit: circuit_breaker::CircuitState,
 }
 
-/// Every tool there is, wherever it runs. Cheap to clone.
+/// The tools of all servers. Cheap to clone.
 #[derive(Clone)]
 pub struct ToolServers {
     directory: Arc<ServerDirectory>,
@@ -80,15 +80,15 @@ pub struct ToolServers {
     clock: Arc<dyn Clock>,
 }
 
-/// A server's actor, and its circuit.
+/// The connection actor of a server, and the server's circuit breaker.
 struct Connection {
     mailbox: Mailbox<ToolConnection>,
     circuit: Arc<EndpointBreaker>,
 }
 
 impl ToolServers {
-    /// Starts a connection for each server, on the calling arbiter, and returns at once; see
-    /// [`Tools::ready`]. Of two servers with one name the later stands.
+    /// Starts a connection for each server on the calling arbiter, without waiting for it; see
+    /// [`Self::wait_until_started`]. Of two servers with the same name, the last one is used.
     pub fn start(
         catalog: Catalog,
         servers: impl IntoIterator<Item = ToolServerSpec>,
@@ -100,29 +100,29 @@ impl ToolServers {
         let directory = Arc::new(ServerDirectory::new(catalog, specs.values()));
         let mut connections = BTreeMap::new();
         for (name, spec) in specs {
-            let watch = board.register(format!("/tools/{name}"), "ToolConnection");
+            let status_entry = board.register(format!("/tools/{name}"), "ToolConnection");
             let connection = ToolConnection::new(
                 name.as_str().into(),
                 spec.server,
                 directory.clone(),
                 clock.clone(),
-                watch.clone(),
+                status_entry.clone(),
             );
-            let what = format!("the tool server `{name}`");
-            let circuit = EndpointBreaker::new(&format!("tools/{name}"), what, board, clock);
-            let mailbox = Mailbox::new(connection.start(), watch);
+            let endpoint = format!("the tool server `{name}`");
+            let circuit = EndpointBreaker::new(&format!("tools/{name}"), endpoint, board, clock);
+            let mailbox = Mailbox::new(connection.start(), status_entry);
             connections.insert(name, Connection { mailbox, circuit });
         }
         let (connections, results) = (Arc::new(connections), Arc::default());
         Self { directory, connections, results, clock: clock.clone() }
     }
 
-    /// Resolves when every server is ready or has failed its first start.
+    /// Resolves when every server is ready or its first start has failed.
     pub fn wait_until_started(&self) -> impl Future<Output = ()> + Send + 'static {
-        let shelf = self.directory.clone();
-        let mut versions = shelf.version.subscribe();
+        let directory = self.directory.clone();
+        let mut versions = directory.version.subscribe();
         async move {
-            while !shelf.snapshot().servers.values().all(|entry| entry.first_start_done) {
+            while !directory.snapshot().servers.values().all(|entry| entry.first_start_done) {
                 if versions.changed().await.is_err() {
                     return;
                 }
@@ -130,7 +130,7 @@ impl ToolServers {
         }
     }
 
-    /// All servers, by name.
+    /// Returns the status of all servers, by name.
     pub fn statuses(&self) -> Vec<ServerStatus> {
         let snapshot = self.directory.snapshot();
         let circuit = |name: &str| {
@@ -143,13 +143,14 @@ impl ToolServers {
         servers.map(|(name, entry)| entry.status(name, circuit(name))).collect()
     }
 
-    /// A number that changes whenever [`Tools::status`] or the book may have.
+    /// Returns a counter that increases when [`Self::statuses`] or the tool registry may have
+    /// changed.
     pub fn subscribe_changes(&self) -> watch::Receiver<u64> {
         self.directory.version.subscribe()
     }
 
-    /// Ends one server's connection and connects anew. `false` if there is no such server, or its
-    /// connection was stopped for good.
+    /// Reconnects a server. Returns false if there is no such server, or if its connection actor has
+    /// stopped.
     pub fn restart(&self, name: &str) -> bool {
         self.results.remove_server(name);
         self.connections.get(name).is_some_and(|connection| {
@@ -158,12 +159,17 @@ impl ToolServers {
         })
     }
 
-    /// Ends all connections; resolves when every server is gone.
+    /// Closes all connections. Resolves when every server has ended.
     pub fn shut_down(&self) -> impl Future<Output = ()> + Send + 'static {
         let connections = self.connections.clone();
-        // No answer means that the actor is gone already.
+        // Without a reply, the actor has already stopped.
         async move {
-            drop(join_all(connections.values().map(|it| it.mailbox.ask(StopConnection))).await)
+            drop(
+                join_all(
+                    connections.values().map(|connection| connection.mailbox.ask(StopConnection)),
+                )
+                .await,
+            )
         }
     }
 }
@@ -179,16 +185,16 @@ impl ToolHost for ToolServers {
 
     fn list_prompts(&self) -> BoxFuture<'static, Vec<ServerPrompt>> {
         let snapshot = self.directory.snapshot();
-        let of_server = |(name, entry): (&String, &ServerEntry)| {
-            let (name, link) = (name.clone(), entry.client.clone()?);
+        let list_from = |(name, entry): (&String, &ServerEntry)| {
+            let (name, client) = (name.clone(), entry.client.clone()?);
             Some(async move {
-                let mut prompts = link.list_prompts().await;
+                let mut prompts = client.list_prompts().await;
                 prompts.iter_mut().for_each(|prompt| prompt.server.clone_from(&name));
                 prompts
             })
         };
-        let asked: Vec<_> = snapshot.servers.iter().filter_map(of_server).collect();
-        join_all(asked).map(|prompts| prompts.into_iter().flatten().collect()).boxed()
+        let requests: Vec<_> = snapshot.servers.iter().filter_map(list_from).collect();
+        join_all(requests).map(|prompts| prompts.into_iter().flatten().collect()).boxed()
     }
 
     fn get_prompt(
@@ -199,7 +205,7 @@ impl ToolHost for ToolServers {
     ) -> BoxFuture<'static, Result<String, String>> {
         let snapshot = self.directory.snapshot();
         match snapshot.servers.get(server).and_then(|entry| entry.client.as_ref()) {
-            Some(link) => link.get_prompt(name, arguments),
+            Some(client) => client.get_prompt(name, arguments),
             None => {
                 let error = format!("the tool server `{server}` is not connected");
                 futures::future::ready(Err(error)).boxed()
@@ -209,16 +215,16 @@ impl ToolHost for ToolServers {
 
     fn list_resources(&self) -> BoxFuture<'static, Vec<ServerResource>> {
         let snapshot = self.directory.snapshot();
-        let of_server = |(name, entry): (&String, &ServerEntry)| {
-            let (name, link) = (name.clone(), entry.client.clone()?);
+        let list_from = |(name, entry): (&String, &ServerEntry)| {
+            let (name, client) = (name.clone(), entry.client.clone()?);
             Some(async move {
-                let mut resources = link.list_resources().await;
-                resources.iter_mut().for_each(|it| it.server.clone_from(&name));
+                let mut resources = client.list_resources().await;
+                resources.iter_mut().for_each(|resource| resource.server.clone_from(&name));
                 resources
             })
         };
-        let asked: Vec<_> = snapshot.servers.iter().filter_map(of_server).collect();
-        join_all(asked).map(|resources| resources.into_iter().flatten().collect()).boxed()
+        let requests: Vec<_> = snapshot.servers.iter().filter_map(list_from).collect();
+        join_all(requests).map(|resources| resources.into_iter().flatten().collect()).boxed()
     }
 
     fn read_resource(
@@ -229,7 +235,7 @@ impl ToolHost for ToolServers {
     ) -> BoxFuture<'static, Result<ToolOutput, String>> {
         let snapshot = self.directory.snapshot();
         match snapshot.servers.get(server).and_then(|entry| entry.client.as_ref()) {
-            Some(link) => link.read_resource(uri, bytes_max),
+            Some(client) => client.read_resource(uri, bytes_max),
             None => {
                 let error = format!("the tool server `{server}` is not connected");
                 futures::future::ready(Err(error)).boxed()
@@ -248,15 +254,15 @@ impl ToolHost for ToolServers {
         let Some(tool) = snapshot.registry.get(&call.tool) else {
             return not_sent(format!("there is no tool `{}`", call.tool)).boxed();
         };
-        let kept =
+        let cache_slot =
             tool.cache_ttl.map(|ttl| (result_cache::CacheKey::new(tool, &call.arguments), ttl));
         if let Some(output) =
-            kept.as_ref().and_then(|(key, _)| self.results.get(key, self.clock.now()))
+            cache_slot.as_ref().and_then(|(key, _)| self.results.get(key, self.clock.now()))
         {
             return futures::future::ready(ToolOutcome::Completed(output)).boxed();
         }
         let entry = snapshot.servers.get(&*tool.server);
-        let Some(link) = entry.and_then(|entry| entry.client.as_ref()) else {
+        let Some(client) = entry.and_then(|entry| entry.client.as_ref()) else {
             let reason = entry.and_then(|entry| entry.reason.as_deref()).unwrap_or("not connected");
             let server = &tool.server;
             return not_sent(format!("tool server `{server}` is unavailable: {reason}")).boxed();
@@ -264,44 +270,44 @@ impl ToolHost for ToolServers {
         let Some(connection) = self.connections.get(&*tool.server) else {
             return not_sent(format!("tool server `{}` is not connected", tool.server)).boxed();
         };
-        let mut trying = match connection.circuit.try_acquire() {
-            Ok(trying) => trying,
-            Err(open) => return not_sent(open.to_string()).boxed(),
+        let mut permit = match connection.circuit.try_acquire() {
+            Ok(permit) => permit,
+            Err(unavailable) => return not_sent(unavailable.to_string()).boxed(),
         };
         tool.remote_name.clone_into(&mut call.tool);
-        let answer = link.call_tool(call, progress, cancel.clone());
+        let answer = client.call_tool(call, progress, cancel.clone());
         let (results, clock) = (self.results.clone(), self.clock.clone());
-        let heard = move |outcome: ToolOutcome| {
-            // What was stopped says nothing of the server.
+        let record_outcome = move |outcome: ToolOutcome| {
+            // A cancelled attempt shows nothing about the server.
             if cancel.is_cancelled() {
                 return outcome;
             }
             match &outcome {
                 ToolOutcome::Completed(output) => {
-                    trying.record_success();
-                    if let Some((key, ttl)) = kept {
+                    permit.record_success();
+                    if let Some((key, ttl)) = cache_slot {
                         results.insert(key, output, clock.now(), ttl);
                     }
                 }
-                ToolOutcome::Failed { .. } => trying.record_success(),
+                ToolOutcome::Failed { .. } => permit.record_success(),
                 ToolOutcome::NotSent { error } | ToolOutcome::Crashed { error } => {
-                    trying.record_failure(error);
+                    permit.record_failure(error);
                 }
                 ToolOutcome::TimedOut { after_ms } => {
-                    trying.record_failure(&format!("no answer within {after_ms} ms"));
+                    permit.record_failure(&format!("no answer within {after_ms} ms"));
                 }
             }
             outcome
         };
-        answer.map(heard).boxed()
+        answer.map(record_outcome).boxed()
     }
 }
 
-/// What the connections know, for everyone to read. Written by [`ToolConnection`] alone.
+/// The state of all connections. Written only by [`ToolConnection`].
 pub(crate) struct ServerDirectory {
     catalog: Catalog,
-    /// Held while a new snapshot is made, so that none is lost.
-    writing: Mutex<()>,
+    /// Held while a new snapshot is built, so that concurrent updates are not lost.
+    write_lock: Mutex<()>,
     snapshot: RwLock<Arc<DirectorySnapshot>>,
     version: watch::Sender<u64>,
 }
@@ -335,11 +341,11 @@ impl ServerEntry {
     }
 
     fn set_availability(&mut self, tools: Option<Vec<RemoteTool>>, unavailable: Option<String>) {
-        let listed = Arc::make_mut(&mut self.server_tools);
+        let server_tools = Arc::make_mut(&mut self.server_tools);
         if let Some(tools) = tools {
-            listed.tools = tools;
+            server_tools.tools = tools;
         }
-        listed.server.unavailable_reason.clone_from(&unavailable);
+        server_tools.server.unavailable_reason.clone_from(&unavailable);
         self.reason = unavailable;
     }
 }
@@ -356,7 +362,7 @@ impl ServerDirectory {
                 server_tools: Arc::new(ServerTools { server, tools: Vec::new() }),
                 client: None,
                 state: ServerState::Starting,
-                reason: Some("it is starting".to_owned()),
+                reason: Some("starting".to_owned()),
                 restarts: 0,
                 first_start_done: false,
             };
@@ -366,7 +372,7 @@ impl ServerDirectory {
         let snapshot = DirectorySnapshot { servers, registry: Arc::default() };
         Self {
             catalog,
-            writing: Mutex::default(),
+            write_lock: Mutex::default(),
             snapshot: RwLock::new(Arc::new(snapshot)),
             version: watch::Sender::new(0),
         }
@@ -376,7 +382,7 @@ impl ServerDirectory {
         self.snapshot.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// A server is being started, for the `restarts`th time after the first.
+    /// Records that a server is being started. `restarts` does not count the first start.
     pub(crate) fn mark_starting(&self, name: &str, restarts: u64) {
         self.update(name, |entry| {
             entry.state = ServerState::Starting;
@@ -384,23 +390,28 @@ impl ServerDirectory {
             entry.restarts = restarts;
             let reason = match entry.reason.take() {
                 Some(reason) if restarts > 0 => reason,
-                _ => "it is starting".to_owned(),
+                _ => "starting".to_owned(),
             };
             entry.set_availability(None, Some(reason));
         });
     }
 
-    /// A server answers, and these are its tools.
-    pub(crate) fn mark_ready(&self, name: &str, link: Arc<dyn ToolClient>, tools: Vec<RemoteTool>) {
+    /// Records that a server is connected, with its tools.
+    pub(crate) fn mark_ready(
+        &self,
+        name: &str,
+        client: Arc<dyn ToolClient>,
+        tools: Vec<RemoteTool>,
+    ) {
         self.update(name, |entry| {
             entry.state = ServerState::Ready;
-            entry.client = Some(link);
+            entry.client = Some(client);
             entry.first_start_done = true;
             entry.set_availability(Some(tools), None);
         });
     }
 
-    /// A server can't be used; its tools stay known.
+    /// Records that a server is unavailable. Its tools stay in the registry.
     pub(crate) fn mark_unavailable(&self, name: &str, state: ServerState, reason: String) {
         self.update(name, |entry| {
             entry.state = state;
@@ -411,15 +422,15 @@ impl ServerDirectory {
     }
 
     fn update(&self, name: &str, change: impl FnOnce(&mut ServerEntry)) {
-        let writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let write_guard = self.write_lock.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next = DirectorySnapshot::clone(&self.snapshot());
         if let Some(entry) = next.servers.get_mut(name) {
             change(entry);
         }
-        let listed = next.servers.values().map(|entry| &*entry.server_tools);
-        next.registry = Arc::new(self.catalog.build_registry(listed));
+        let server_tools = next.servers.values().map(|entry| &*entry.server_tools);
+        next.registry = Arc::new(self.catalog.build_registry(server_tools));
         *self.snapshot.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
-        drop(writing);
+        drop(write_guard);
         self.version.send_modify(|version| *version += 1);
     }
 }

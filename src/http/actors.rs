@@ -171,9 +171,9 @@ async fn send_order(
     let sent =
         state.runtime.status_board.send_order(&path, order, user).map_err(|error| match error {
             OrderError::NotFound => actor_not_found(),
-            OrderError::NotSupported { takes, .. } => {
+            OrderError::NotSupported { supported, .. } => {
                 let detail = error.to_string();
-                Problem::new(StatusCode::CONFLICT, "order_refused", detail).with("takes", takes)
+                Problem::new(StatusCode::CONFLICT, "order_refused", detail).with("takes", supported)
             }
             OrderError::MailboxFull => {
                 let status = StatusCode::SERVICE_UNAVAILABLE;

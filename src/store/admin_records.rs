@@ -1,5 +1,6 @@
-//! API keys and the audit log, read from either database; and what is written together with an
-//! audit entry. Must not know what an entry means. Entries that events make are written with them.
+//! API keys and the audit log: the queries for all databases, and the changes that are stored with an
+//! audit entry. Entries derived from events are stored with their commit. Must not know the meaning
+//! of an entry.
 
 use super::{
     Store,
@@ -20,34 +21,34 @@ use greenroom_core::{
     json::Digest,
 };
 
-/// Rows of the audit log that are read at once to check them.
+/// Number of rows of the audit log that are read in one query to verify them.
 const AUDIT_PAGE_ROWS: usize = 1000;
 
 const SELECT_KEYS: &str = "SELECT key_id, user_id, role, name, created_at, revoked_at
     FROM api_keys ORDER BY key_id LIMIT 0 + $1";
 const SELECT_KEY: &str = "SELECT key_id, user_id, role, name, created_at, revoked_at
     FROM api_keys WHERE hash = $1";
-/// The noted end of the audit log.
+/// Selects the stored head of the audit log.
 pub(super) const SELECT_AUDIT_HEAD: &str = "SELECT n, hash FROM audit_head";
 
-/// What is written together with an audit entry.
+/// A change that is stored together with an audit entry.
 pub(super) enum AuditedChange {
-    /// Nothing.
+    /// No change.
     None,
-    /// A new key, with its hash.
+    /// Add a key, with its hash.
     AddKey(Box<ApiKey>, Digest),
-    /// A key that works no more.
+    /// Revoke a key.
     RevokeKey(KeyId, Timestamp),
-    /// A session that goes, if its last event is still this one.
+    /// Purge a session, if its last event is still this one.
     Purge(SessionId, Seq),
 }
 
-/// The end of the audit log, from what [`SELECT_HEAD`] found.
+/// Decodes a row of [`SELECT_AUDIT_HEAD`].
 pub(super) fn decode_audit_head(row: &SqlRow) -> sqlx::Result<ChainHead> {
     Ok(ChainHead { n: row.number(0)?.unsigned_abs(), hash: decode_hash(row, 1)? })
 }
 
-/// Rows of the audit log.
+/// Builds the query of the audit log.
 fn select_audit(query: &AuditQuery) -> SqlQuery {
     let mut sql = SqlQuery::new("SELECT n, hash, content FROM audit");
     sql.push_bind(" WHERE n > ", query.after.min(i64::MAX as u64).cast_signed());
@@ -71,7 +72,7 @@ fn select_audit(query: &AuditQuery) -> SqlQuery {
     sql
 }
 
-/// A row that [`select`] found.
+/// Decodes a row of [`select_audit`].
 fn decode_audit_row(row: &SqlRow) -> sqlx::Result<AuditRow> {
     Ok(AuditRow {
         n: row.number(0)?.unsigned_abs(),
@@ -80,17 +81,18 @@ fn decode_audit_row(row: &SqlRow) -> sqlx::Result<AuditRow> {
     })
 }
 
-/// A hash, whatever somebody may have put in its place: what is none matches nothing.
+/// Decodes a hash. A value of another length, which only tampering can cause, becomes a hash that
+/// matches nothing.
 fn decode_hash(row: &SqlRow, index: usize) -> sqlx::Result<Digest> {
     let bytes = row.bytes(index)?;
     Ok(bytes.try_into().map_or_else(|_| Digest::hash_bytes(bytes), |bytes: [u8; 32]| bytes.into()))
 }
 
-/// Shows `each` the rows of the audit log in order until it returns false; tells the log's noted
-/// end.
+/// Calls `visit` with the rows of the audit log in order until it returns false. Returns the stored
+/// head of the log.
 pub(super) async fn visit_audit_rows(
     snapshot: &mut SnapshotConnection,
-    mut each: impl FnMut(AuditRow) -> bool,
+    mut visit: impl FnMut(AuditRow) -> bool,
 ) -> sqlx::Result<Option<ChainHead>> {
     let mut query = AuditQuery { limit: AUDIT_PAGE_ROWS, ..AuditQuery::default() };
     loop {
@@ -98,7 +100,7 @@ pub(super) async fn visit_audit_rows(
         for row in &page {
             let row = decode_audit_row(row)?;
             query.after = row.n;
-            if !each(row) {
+            if !visit(row) {
                 return Ok(None);
             }
         }
@@ -114,10 +116,11 @@ pub(super) async fn visit_audit_rows(
         .transpose()
 }
 
-/// All keys, oldest first.
-pub(super) async fn list_keys(readers: &ReadPool) -> Result<Vec<ApiKey>, JournalError> {
-    let found = fetch_all(readers, SqlQuery::new(SELECT_KEYS).bind(to_sql_limit(KEYS_MAX))).await?;
-    found.iter().map(decode_key).collect()
+/// Returns all keys, oldest first.
+pub(super) async fn list_keys(read_pool: &ReadPool) -> Result<Vec<ApiKey>, JournalError> {
+    let rows =
+        fetch_all(read_pool, SqlQuery::new(SELECT_KEYS).bind(to_sql_limit(KEYS_MAX))).await?;
+    rows.iter().map(decode_key).collect()
 }
 
 #[async_trait]
@@ -129,9 +132,8 @@ impl AuditLog for Store {
     }
 
     async fn list_audit_rows(&self, query: AuditQuery) -> Result<Vec<AuditRow>, JournalError> {
-        let found = fetch_all(&self.read_pool, select_audit(&query)).await?;
-        found
-            .iter()
+        let rows = fetch_all(&self.read_pool, select_audit(&query)).await?;
+        rows.iter()
             .map(|row| decode_audit_row(row).map_err(|error| journal_error(&error)))
             .collect()
     }
@@ -164,15 +166,16 @@ impl KeyStore for Store {
     }
 
     async fn find_key_by_hash(&self, hash: Digest) -> Result<Option<ApiKey>, JournalError> {
-        let found =
+        let row =
             fetch_optional(&self.read_pool, SqlQuery::new(SELECT_KEY).bind(&hash.as_bytes()[..]))
                 .await?;
-        found.as_ref().map(decode_key).transpose()
+        row.as_ref().map(decode_key).transpose()
     }
 }
 
 fn decode_key(row: &SqlRow) -> Result<ApiKey, JournalError> {
-    let corrupt = |what: &dyn std::fmt::Display| JournalError::Corrupt(format!("a key: {what}"));
+    let corrupt =
+        |problem: &dyn std::fmt::Display| JournalError::Corrupt(format!("API key: {problem}"));
     Ok(ApiKey {
         key_id: KeyId(column_value(row.id(0))?),
         user: UserId::parse(column_value(row.text(1))?).map_err(|error| corrupt(&error))?,
@@ -183,8 +186,8 @@ fn decode_key(row: &SqlRow) -> Result<ApiKey, JournalError> {
     })
 }
 
-/// Every question that is asked of the audit log and the keys, and the index that answers it on
-/// SQLite. The keys, which are few, are listed from end to end.
+/// Returns every query of the audit log and the keys with the SQLite index it must use. The list of
+/// keys is a full scan, since there are few of them.
 #[cfg(test)]
 pub(super) fn every_query() -> Vec<(SqlQuery, &'static str)> {
     use crate::audit::AuditAction;

@@ -1,49 +1,48 @@
-//! The stored form of a commit's events. Must not know what an event means.
+//! The stored form of a commit's events. Must not know the meaning of an event.
 //!
-//! Every stored commit carries the number of its format, so that the form may change while old
-//! logs stay readable (D7). A format, once released, is never changed or dropped.
+//! Every stored commit has a format number, so that the form can change while old logs stay readable
+//! (D7). A released format is never changed or removed.
 
 use greenroom_core::{ids::Seq, session::EventRecord};
 use memchr::memchr2;
 
-/// The format that is written: a JSON array of event records, as text.
+/// The format in use: a JSON array of event records, as text.
 pub(super) const FORMAT: i64 = 1;
 
-/// Levels of nested arrays and objects that can be read back; a deeper text would be refused by
-/// the parser for ever after, so it is never written.
+/// Maximum nesting depth of arrays and objects. The JSON parser rejects a deeper text, so it must
+/// never be stored.
 const NESTING_MAX: usize = 127;
 
-/// Why events can't be stored or read.
+/// The reason why events can't be encoded or decoded.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CodecError {
-    #[error("the events can't be written as JSON: {0}")]
+    #[error("the events can't be encoded as JSON: {0}")]
     Serialize(serde_json::Error),
-    #[error("the events are nested {0} levels deep, more than the {NESTING_MAX} that can be read")]
+    #[error("the events are nested {0} levels deep; the limit is {NESTING_MAX}")]
     TooDeep(usize),
-    #[error("they are in format {0}, which this version does not know")]
+    #[error("unknown format {0}")]
     UnknownFormat(i64),
-    #[error("they are not event records: {0}")]
+    #[error("not event records: {0}")]
     Deserialize(serde_json::Error),
-    #[error("they are not numbered {first} to {last} without gaps")]
+    #[error("not numbered {first} to {last} without gaps")]
     NonContiguous { first: Seq, last: Seq },
 }
 
-/// The events in format [`FORMAT`].
+/// Encodes events in format [`FORMAT`].
 pub(super) fn encode(records: &[EventRecord]) -> Result<String, CodecError> {
     let text = serde_json::to_string(records).map_err(CodecError::Serialize)?;
     let levels = nesting_depth(&text);
     if levels > NESTING_MAX {
         return Err(CodecError::TooDeep(levels));
     }
-    // Every commit of every test proves that it can be read back; production trusts the tests.
+    // Debug builds verify that every commit can be decoded; release builds rely on the tests.
     if cfg!(debug_assertions) {
         let _: Vec<EventRecord> = serde_json::from_str(&text).map_err(CodecError::Deserialize)?;
     }
     Ok(text)
 }
 
-/// The events `first` to `last` from the text that [`encode`] made of them, in any format there
-/// ever was.
+/// Decodes the events `first` to `last` from a text created by [`encode`], in any released format.
 pub(super) fn decode(
     format: i64,
     text: &str,
@@ -61,43 +60,44 @@ pub(super) fn decode(
     }
 }
 
-/// Whether the events have the numbers `first` to `last`, each once and in order.
+/// True if the events have the numbers `first` to `last`, each once and in order.
 pub(super) fn are_contiguous(records: &[EventRecord], first: Seq, last: Seq) -> bool {
     let mut expected = first.0..=last.0;
     records.iter().all(|record| expected.next() == Some(record.seq.0)) && expected.next().is_none()
 }
 
-/// Levels of arrays and objects in a JSON text.
+/// Returns the nesting depth of arrays and objects in a JSON text.
 fn nesting_depth(json: &str) -> usize {
-    let (mut level, mut deepest) = (0usize, 0);
+    let (mut depth, mut max_depth) = (0usize, 0);
     let mut rest = json.as_bytes();
-    while let [byte, after @ ..] = rest {
+    while let [byte, tail @ ..] = rest {
         rest = match byte {
-            b'"' => skip_string(after),
+            b'"' => skip_string(tail),
             b'[' | b'{' => {
-                level += 1;
-                deepest = deepest.max(level);
-                after
+                depth += 1;
+                max_depth = max_depth.max(depth);
+                tail
             }
             b']' | b'}' => {
-                level = level.saturating_sub(1);
-                after
+                depth = depth.saturating_sub(1);
+                tail
             }
-            _ => after,
+            _ => tail,
         };
     }
-    deepest
+    max_depth
 }
 
-/// What follows a text that has begun. Texts are most of an event, so they are skipped in strides.
+/// Returns the rest of `json` after a string literal whose opening quote was consumed. Strings are
+/// most of an event, so they are skipped with `memchr`.
 fn skip_string(json: &[u8]) -> &[u8] {
     let mut rest = json;
-    while let Some(at) = memchr2(b'"', b'\\', rest) {
-        let after = &rest[at + 1..];
-        if rest[at] == b'"' {
-            return after;
+    while let Some(index) = memchr2(b'"', b'\\', rest) {
+        let tail = &rest[index + 1..];
+        if rest[index] == b'"' {
+            return tail;
         }
-        rest = after.get(1..).unwrap_or_default();
+        rest = tail.get(1..).unwrap_or_default();
     }
     &[]
 }
@@ -109,7 +109,7 @@ mod tests {
     use serde_json::{Value, json};
 
     fn nested(levels: usize) -> Value {
-        (0..levels).fold(json!("[{\"\\"), |inner, _| json!([inner]))
+        (0..levels).fold(json!("[{\"\\"), |value, _| json!([value]))
     }
 
     fn record(seq: u64, structured: Value) -> EventRecord {
@@ -129,11 +129,11 @@ mod tests {
         }
     }
 
-    /// The array, the record, the payload and the output stand around the tool's own levels.
+    /// Levels around the tool's own: the array, the record, the payload and the output.
     const WRAPPER_LEVELS: usize = 4;
 
     #[test]
-    fn what_is_nested_too_deep_to_be_read_is_never_written() {
+    fn events_nested_too_deep_to_decode_are_not_encoded() {
         let deepest = vec![record(1, nested(NESTING_MAX - WRAPPER_LEVELS))];
         let text = encode(&deepest).unwrap();
         assert_eq!(decode(FORMAT, &text, Seq(1), Seq(1)).unwrap(), deepest);
@@ -144,7 +144,7 @@ mod tests {
         assert!(serde_json::from_str::<Vec<EventRecord>>(&unchecked).is_err());
     }
 
-    /// D7: a log of format 1, written out by hand. It must be readable for ever.
+    /// D7: a log in format 1, written by hand. It must stay readable.
     #[test]
     fn format_1_stays_readable() {
         let text = r#"[{"seq":7,"at":"2026-01-02T03:04:05.678Z","run_id":"01890000-0000-7000-8000-000000000002","step":1,"type":"message_started","payload":{"message_id":"m-1"}}]"#;
@@ -156,10 +156,10 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_make_sense_is_refused_with_the_reason() {
+    fn invalid_events_are_rejected_with_the_reason() {
         let text = encode(&[record(3, json!(1)), record(5, json!(2))]).unwrap();
         let gap = decode(FORMAT, &text, Seq(3), Seq(4)).unwrap_err();
-        assert_eq!(gap.to_string(), "they are not numbered 3 to 4 without gaps");
+        assert_eq!(gap.to_string(), "not numbered 3 to 4 without gaps");
         let short = decode(FORMAT, "[]", Seq(1), Seq(1)).unwrap_err();
         assert!(matches!(short, CodecError::NonContiguous { .. }));
         assert!(matches!(decode(2, "[]", Seq(1), Seq(1)), Err(CodecError::UnknownFormat(2))));

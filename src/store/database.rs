@@ -1,5 +1,4 @@
-//! Where a database is: a file, or a PostgreSQL server. A server's password is in it and is never
-//! shown.
+//! The location of a database: a file, or a PostgreSQL server. The server's password is never shown.
 
 use serde::{Deserialize, Deserializer, de};
 use sqlx::postgres::PgConnectOptions;
@@ -10,9 +9,9 @@ use std::{
     str::FromStr,
 };
 
-/// The schemes of an address of PostgreSQL; everything else is a path.
+/// The schemes of PostgreSQL addresses. Everything else is a path.
 const POSTGRES_SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
-/// What may stand in an address behind the question mark.
+/// The allowed query parameters of a PostgreSQL address.
 const POSTGRES_PARAMETERS: [&str; 12] = [
     "sslmode",
     "sslrootcert",
@@ -27,47 +26,48 @@ const POSTGRES_PARAMETERS: [&str; 12] = [
     "options",
     "statement-cache-capacity",
 ];
-/// The administrator's token where there is no database file to stand beside.
+/// The file of the administrator's token if there is no database file to put it next to.
 const TOKEN_FILE: &str = "greenroom.token";
 
-/// Where a database is.
+/// The location of a database.
 #[derive(Clone, PartialEq, Eq)]
 pub enum DatabaseLocation {
-    /// A file of SQLite's, relative to the working folder.
+    /// An SQLite file, relative to the working directory.
     Sqlite(PathBuf),
     /// A database on a PostgreSQL server.
     Postgres(PostgresAddress),
 }
 
-/// `postgres://USER:PASSWORD@HOST:PORT/DATABASE?…`.
+/// A PostgreSQL address: `postgres://USER:PASSWORD@HOST:PORT/DATABASE?…`.
 #[derive(Clone)]
 pub struct PostgresAddress {
     url: String,
-    /// Boxed: it is large, and a database is usually a path.
+    /// Boxed because it is large and most locations are paths.
     pub(super) options: Box<PgConnectOptions>,
 }
 
 impl PostgresAddress {
-    /// Errs with what is wrong, which does not repeat the address: it may hold a password.
+    /// Parses an address. The error does not repeat the address, which may contain a password.
     fn parse(url: &str) -> Result<Self, String> {
-        let wrong = |why: &dyn fmt::Display| format!("it is no address of PostgreSQL: {why}");
-        let parsed = reqwest::Url::parse(url).map_err(|error| wrong(&error))?;
-        let unknown = |(key, _): &(Cow<'_, str>, _)| {
+        let invalid = |why: &dyn fmt::Display| format!("not a valid PostgreSQL address: {why}");
+        let parsed = reqwest::Url::parse(url).map_err(|error| invalid(&error))?;
+        let is_unknown = |(key, _): &(Cow<'_, str>, _)| {
             !POSTGRES_PARAMETERS.contains(&&**key) && !key.starts_with("options[")
         };
-        if let Some((key, _)) = parsed.query_pairs().find(unknown) {
-            return Err(wrong(&format_args!("unknown parameter `{key}`")));
+        if let Some((key, _)) = parsed.query_pairs().find(is_unknown) {
+            return Err(invalid(&format_args!("unknown parameter `{key}`")));
         }
-        let options: PgConnectOptions = url.parse().map_err(|error: sqlx::Error| wrong(&error))?;
+        let options: PgConnectOptions =
+            url.parse().map_err(|error: sqlx::Error| invalid(&error))?;
         Ok(Self { url: url.to_owned(), options: Box::new(options) })
     }
 
-    /// The password, as it is written in the address and as it is meant.
+    /// Returns the password, both as written in the address and decoded.
     pub fn passwords(&self) -> Vec<String> {
         let Ok(url) = reqwest::Url::parse(&self.url) else { return Vec::new() };
-        let mut found: Vec<String> = url.password().map(str::to_owned).into_iter().collect();
-        // Decoded as the values of a query are, in which a plus would be a space.
-        let query = found.iter().map(|password| format!("p={}", password.replace('+', "%2B")));
+        let mut passwords: Vec<String> = url.password().map(str::to_owned).into_iter().collect();
+        // Decoded as a query value. A plus sign, which would become a space, is escaped first.
+        let query = passwords.iter().map(|password| format!("p={}", password.replace('+', "%2B")));
         let decoded: Vec<String> = query
             .flat_map(|query| {
                 let mut decoder = url.clone();
@@ -75,12 +75,12 @@ impl PostgresAddress {
                 decoder.query_pairs().map(|(_, value)| value.into_owned()).collect::<Vec<_>>()
             })
             .collect();
-        found.extend(decoded);
-        let named = url.query_pairs().filter(|(key, _)| key == "password");
-        found.extend(named.map(|(_, value)| value.into_owned()));
-        found.sort();
-        found.dedup();
-        found
+        passwords.extend(decoded);
+        let parameters = url.query_pairs().filter(|(key, _)| key == "password");
+        passwords.extend(parameters.map(|(_, value)| value.into_owned()));
+        passwords.sort();
+        passwords.dedup();
+        passwords
     }
 }
 
@@ -111,7 +111,7 @@ impl fmt::Debug for PostgresAddress {
 }
 
 impl DatabaseLocation {
-    /// Whether it is known to be missing. A server is asked when it is opened.
+    /// True if the file does not exist. Always false for a server, which is checked when it is opened.
     pub fn is_missing(&self) -> bool {
         match self {
             Self::Sqlite(path) => !path.exists(),
@@ -119,7 +119,8 @@ impl DatabaseLocation {
         }
     }
 
-    /// The file of the administrator's token: beside the database's, or in the working folder.
+    /// Returns the path of the administrator's token: next to the database file, or in the working
+    /// directory.
     pub fn token_path(&self) -> PathBuf {
         match self {
             Self::Sqlite(path) => {
@@ -131,7 +132,7 @@ impl DatabaseLocation {
         }
     }
 
-    /// The passwords in it, which must never be shown.
+    /// Returns the passwords in the address, which must never be shown.
     pub fn passwords(&self) -> Vec<String> {
         match self {
             Self::Sqlite(_) => Vec::new(),
@@ -148,7 +149,7 @@ impl FromStr for DatabaseLocation {
             return PostgresAddress::parse(text).map(Self::Postgres);
         }
         if text.contains("://") {
-            return Err("a database is a path or postgres://USER@HOST/NAME".to_owned());
+            return Err("must be a path or postgres://USER@HOST/NAME".to_owned());
         }
         Ok(Self::Sqlite(text.into()))
     }
@@ -157,7 +158,7 @@ impl FromStr for DatabaseLocation {
 impl<'de> Deserialize<'de> for DatabaseLocation {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        text.parse().map_err(|problem| de::Error::custom(format_args!("database: {problem}")))
+        text.parse().map_err(|error| de::Error::custom(format_args!("database: {error}")))
     }
 }
 
@@ -205,31 +206,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn d5_an_address_is_shown_without_its_password() {
+    fn d5_address_is_displayed_without_its_password() {
         let text = "postgres://ann:s3cr%40t+x@db.example:6543/green?sslmode=require";
         let database: DatabaseLocation = text.parse().unwrap();
         assert_eq!(database.to_string(), "postgres://ann@db.example:6543/green");
         assert_eq!(format!("{database:?}"), database.to_string());
         assert_eq!(database.passwords(), ["s3cr%40t+x", "s3cr@t+x"]);
         assert_eq!(database.token_path(), Path::new("greenroom.token"));
-        let named: DatabaseLocation = "postgresql://h/d?user=u&password=other".parse().unwrap();
-        assert_eq!(named.to_string(), "postgres://u@h:5432/d");
-        assert_eq!(named.passwords(), ["other"]);
+        let from_query: DatabaseLocation =
+            "postgresql://h/d?user=u&password=other".parse().unwrap();
+        assert_eq!(from_query.to_string(), "postgres://u@h:5432/d");
+        assert_eq!(from_query.passwords(), ["other"]);
     }
 
     #[test]
-    fn d5_what_is_no_address_is_a_path_and_what_can_be_neither_is_refused() {
+    fn d5_other_texts_are_paths_and_invalid_addresses_are_rejected() {
         for path in ["greenroom.db", "7", "/a/b.db", "postgres.db", ":memory:"] {
             assert_eq!(path.parse(), Ok(DatabaseLocation::Sqlite(path.into())));
         }
-        for wrong in [
+        for invalid in [
             "mysql://h/d",
             "postgres://u:hunter2@h:port/d",
             "postgres://u:hunter2@[",
             "postgres://h/d?pasword=hunter2",
         ] {
-            let problem = wrong.parse::<DatabaseLocation>().unwrap_err();
-            assert!(!problem.contains("hunter2"), "{problem}");
+            let error = invalid.parse::<DatabaseLocation>().unwrap_err();
+            assert!(!error.contains("hunter2"), "{error}");
         }
     }
 }

@@ -1,24 +1,24 @@
-//! Why a database does not open ([`StoreError`], for the operator), and how SQL errors become the
-//! port's [`JournalError`].
+//! Errors of opening a database ([`StoreError`], for the operator), and the conversion of SQL errors
+//! to the port's [`JournalError`].
 
 use greenroom_actors::ports::JournalError;
 use std::{fmt, io, path::PathBuf};
 
-/// Why a database can't be opened.
+/// The reason why a database can't be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The file or its folder can't be used.
+    /// The file or its directory can't be used.
     #[error("can't {action} {path}")]
     File {
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
-        /// With what.
+        /// The path.
         path: PathBuf,
-        /// Why it failed.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// Another process, or this one, has it open.
+    /// Another greenroom process, or this one, has the database open.
     #[error("the database {database} is in use by another greenroom process (it holds {lock})")]
     InUse {
         /// The database.
@@ -26,82 +26,82 @@ pub enum StoreError {
         /// The lock.
         lock: String,
     },
-    /// The file is something else.
+    /// The file is not an SQLite database.
     #[error("{path} is not an SQLite database")]
     NotADatabase {
         /// The file.
         path: PathBuf,
     },
-    /// The database is one of ours and no longer whole.
+    /// The database is damaged.
     #[error(
         "the database {database} is damaged ({detail}); restore a backup, or save what can be read of it: see \"A damaged file\" in docs/storage.md"
     )]
     Corrupted {
         /// The database.
         database: String,
-        /// What is wrong with it.
+        /// The damage found.
         detail: String,
     },
     /// The database belongs to another program.
-    #[error("{database} is a database, but not one of greenroom's")]
+    #[error("{database} is a database of another program, not of greenroom")]
     ForeignDatabase {
         /// The database.
         database: String,
     },
-    /// A newer version of greenroom has migrated it (D5).
+    /// A newer version of greenroom has migrated the database (D5).
     #[error(
-        "the database {database} has schema version {found}, but this greenroom knows only versions up to {known}; use a newer greenroom"
+        "the database {database} has schema version {found}; this greenroom supports versions up to {known}; use a newer greenroom"
     )]
     SchemaTooNew {
         /// The database.
         database: String,
-        /// Its version.
+        /// The schema version of the database.
         found: i64,
-        /// The newest version known here.
+        /// The newest version supported.
         known: i64,
     },
-    /// It is of an older version of greenroom, and was to be read as it is.
+    /// The schema is older than this version of greenroom and must be migrated before it is read.
     #[error(
-        "the database {database} has schema version {found}, and {known} is read; `greenroom migrate` brings it there"
+        "the database {database} has schema version {found}; this greenroom reads version {known}; run `greenroom migrate`"
     )]
     SchemaTooOld {
         /// The database.
         database: String,
-        /// Its version.
+        /// The schema version of the database.
         found: i64,
-        /// The version known here.
+        /// The version that this greenroom reads.
         known: i64,
     },
-    /// A migration failed; the database is as it was.
+    /// A migration failed; the database is unchanged.
     #[error("can't migrate {database} to schema version {version}")]
     Migration {
         /// The database.
         database: String,
-        /// The version that could not be reached.
+        /// The target version of the failed migration.
         version: i64,
-        /// Why it failed.
+        /// The cause.
         #[source]
         source: sqlx::Error,
     },
-    /// The database refused something else.
+    /// Opening the database failed for another reason.
     #[error("can't open the database {database}")]
     Open {
         /// The database.
         database: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: sqlx::Error,
     },
 }
 
-/// SQLite's primary result code of a file that is damaged: `SQLITE_CORRUPT`.
+/// SQLite's primary result code for a damaged file: `SQLITE_CORRUPT`.
 const SQLITE_CORRUPT: u32 = 11;
-/// SQLite's primary result code of a file that is no database: `SQLITE_NOTADB`.
+/// SQLite's primary result code for a file that is not a database: `SQLITE_NOTADB`.
 const SQLITE_NOTADB: u32 = 26;
-/// PostgreSQL's codes that mean the same: `data_corrupted`, `index_corrupted`.
+/// PostgreSQL's codes for damaged data: `data_corrupted`, `index_corrupted`.
 const POSTGRES_CORRUPT: [&str; 2] = ["XX001", "XX002"];
 
-/// Whether the database is no longer whole.
+/// True if the error shows that the database is damaged.
 pub(super) fn is_corruption(error: &sqlx::Error) -> bool {
     let Some(error) = error.as_database_error() else { return false };
     if error.try_downcast_ref::<sqlx::postgres::PgDatabaseError>().is_some() {
@@ -110,17 +110,17 @@ pub(super) fn is_corruption(error: &sqlx::Error) -> bool {
     sqlite_code(error) == Some(SQLITE_CORRUPT)
 }
 
-/// Whether the file is something else than SQLite's.
+/// True if the error shows that the file is not an SQLite database.
 pub(super) fn is_not_a_database(error: &sqlx::Error) -> bool {
     error.as_database_error().and_then(sqlite_code) == Some(SQLITE_NOTADB)
 }
 
-/// The primary result code, which is the low byte of an extended one.
+/// Returns the primary result code, which is the low byte of an extended one.
 fn sqlite_code(error: &dyn sqlx::error::DatabaseError) -> Option<u32> {
     Some(error.code()?.parse::<u32>().ok()? & 0xff)
 }
 
-/// Why `database` does not open.
+/// Returns the error for a failure to open `database`.
 pub(super) fn open_error(database: &impl fmt::Display, source: sqlx::Error) -> StoreError {
     let database = database.to_string();
     if is_corruption(&source) {
@@ -130,7 +130,7 @@ pub(super) fn open_error(database: &impl fmt::Display, source: sqlx::Error) -> S
     }
 }
 
-/// What the port's callers are told of an SQL error.
+/// Converts an SQL error to the port's error.
 pub(super) fn journal_error(error: &sqlx::Error) -> JournalError {
     let reason = error.to_string();
     let unreadable = matches!(error, sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_));

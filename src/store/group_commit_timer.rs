@@ -1,29 +1,30 @@
-//! When the writer may take its next group. Pure: the writer brings the time.
+//! The delay before the writer starts its next group. Free of I/O: the writer supplies the time.
 //!
-//! A group of ten commits costs little more than one of a single commit: one transaction, one wait for
-//! the disk, one time waking everybody. So once commits of several sessions have met in a group, the next
-//! one begins some way after it, and what comes meanwhile shares it. Where commits do not meet, nobody
-//! waits.
+//! A group of ten commits costs little more than a group of one: one transaction, one wait for the
+//! disk, one wake-up of the callers. Once a group contained commits of several sessions, the next
+//! group therefore starts an interval after it, and the commits that arrive in between share it.
+//! While commits of different sessions do not coincide, there is no delay.
 
 use greenroom_core::ids::SessionId;
 use std::time::{Duration, Instant};
 
-/// From the beginning of a group of several sessions' commits to that of the next one.
+/// Time from the start of a group with commits of several sessions to the start of the next group.
 const GROUP_INTERVAL: Duration = Duration::from_millis(8);
 
-/// When the last group began, if commits of several sessions met in it.
+/// The start of the last group, if it contained commits of several sessions.
 #[derive(Debug, Default)]
 pub(super) struct GroupCommitTimer(Option<Instant>);
 
 impl GroupCommitTimer {
-    /// How long a group with a commit waits. `None` is not at all, which is less than a timer of no time
-    /// takes.
+    /// Returns the delay of a group with a commit. `None` means no delay; a timer of zero length would
+    /// take longer.
     pub(super) fn delay(&self, now: Instant) -> Option<Duration> {
-        let waited = now.saturating_duration_since(self.0?);
-        GROUP_INTERVAL.checked_sub(waited).filter(|left| !left.is_zero())
+        let elapsed = now.saturating_duration_since(self.0?);
+        GROUP_INTERVAL.checked_sub(elapsed).filter(|remaining| !remaining.is_zero())
     }
 
-    /// A group begins, with commits of these sessions. One without commits changes nothing.
+    /// Records the start of a group with commits of these sessions. A group without commits changes
+    /// nothing.
     pub(super) fn group_started(
         &mut self,
         sessions: impl IntoIterator<Item = SessionId>,
@@ -45,23 +46,23 @@ mod tests {
 
     #[test]
     fn groups_of_one_session_are_not_delayed() {
-        let (mut pace, now) = (GroupCommitTimer::default(), Instant::now());
+        let (mut timer, now) = (GroupCommitTimer::default(), Instant::now());
         for sessions in [&[][..], &[ANN, ANN], &[BEN]] {
-            pace.group_started(sessions.iter().copied(), now);
-            assert_eq!(pace.delay(now), None);
+            timer.group_started(sessions.iter().copied(), now);
+            assert_eq!(timer.delay(now), None);
         }
     }
 
     #[test]
     fn next_group_is_delayed_after_commits_of_several_sessions() {
-        let (mut pace, now) = (GroupCommitTimer::default(), Instant::now());
-        let later = |ms| now + Duration::from_millis(ms);
-        pace.group_started([ANN, BEN], now);
-        assert_eq!(pace.delay(now), Some(GROUP_INTERVAL));
-        pace.group_started([], later(2));
-        assert_eq!(pace.delay(later(3)), Some(Duration::from_millis(5)));
-        assert_eq!(pace.delay(later(8)), None);
-        pace.group_started([ANN], later(9));
-        assert_eq!(pace.delay(later(9)), None, "nobody came along");
+        let (mut timer, now) = (GroupCommitTimer::default(), Instant::now());
+        let after = |ms| now + Duration::from_millis(ms);
+        timer.group_started([ANN, BEN], now);
+        assert_eq!(timer.delay(now), Some(GROUP_INTERVAL));
+        timer.group_started([], after(2));
+        assert_eq!(timer.delay(after(3)), Some(Duration::from_millis(5)));
+        assert_eq!(timer.delay(after(8)), None);
+        timer.group_started([ANN], after(9));
+        assert_eq!(timer.delay(after(9)), None, "only one session committed");
     }
 }

@@ -1,63 +1,63 @@
-//! Compare-and-append: which commits of a group follow the last event of their session (D1). Must
-//! not know how they are stored.
+//! Compare-and-append: decides which commits of a group follow the last event of their session (D1).
+//! Must not know how commits are stored.
 
 use super::{stored_commit::StoredCommit, writer::WriterBackend};
 use greenroom_core::ids::{Seq, SessionId};
 use std::collections::HashMap;
 
-/// Sessions whose head is remembered between writes; beyond it all are forgotten and read again.
+/// Maximum number of cached heads. Beyond it, the cache is cleared.
 const CACHED_HEADS_MAX: usize = 64 * 1024;
 
-/// What a judgement rests on.
+/// The source of the heads that commits are validated with.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum HeadSource {
-    /// What is remembered; and a first commit is taken for one, as the table's key refuses a
-    /// second.
+    /// The cached heads. A commit at the start of a log is accepted without loading the head, because
+    /// the table's key rejects a second one.
     Cache,
-    /// What is stored alone.
+    /// Only the stored heads.
     Database,
 }
 
-/// The heads of sessions that were written lately. Sound because one process alone writes; emptied
+/// The heads of recently written sessions. Relies on this process being the only writer; cleared
 /// whenever that is in doubt.
 #[derive(Debug, Default)]
 pub(super) struct HeadCache(HashMap<SessionId, Seq>);
 
 impl HeadCache {
-    /// Forgets all.
+    /// Removes all heads.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// Remembers what a write has changed.
+    /// Stores the heads changed by a write.
     pub(super) fn update(&mut self, written: HashMap<SessionId, Seq>) {
         self.0.extend(written);
     }
 
-    /// Reads the heads that are needed to [`judge`](Self::judge) these commits.
+    /// Loads the heads needed to [validate](Self::validate_commits) these commits.
     pub(super) async fn load_missing(
         &mut self,
-        sink: &mut impl WriterBackend,
+        backend: &mut impl WriterBackend,
         commits: &[&StoredCommit],
-        trust: HeadSource,
+        source: HeadSource,
     ) -> sqlx::Result<()> {
-        if trust == HeadSource::Database || self.0.len() + commits.len() > CACHED_HEADS_MAX {
+        if source == HeadSource::Database || self.0.len() + commits.len() > CACHED_HEADS_MAX {
             self.clear();
         }
         let is_needed = |commit: &&&StoredCommit| {
-            let may_be_first = trust == HeadSource::Cache && commit.expected_head == Seq(0);
+            let may_be_first = source == HeadSource::Cache && commit.expected_head == Seq(0);
             !may_be_first && !self.0.contains_key(&commit.session_id)
         };
-        let unknown: Vec<SessionId> =
+        let missing: Vec<SessionId> =
             commits.iter().filter(is_needed).map(|commit| commit.session_id).collect();
-        if !unknown.is_empty() {
-            self.0.extend(sink.load_heads(&unknown).await?);
+        if !missing.is_empty() {
+            self.0.extend(backend.load_heads(&missing).await?);
         }
         Ok(())
     }
 
-    /// For each commit whether it follows its session's head, the commits before it counted in;
-    /// and what the heads are once those that do are written.
+    /// Returns for each commit if it follows its session's head, counting the valid commits before
+    /// it, and the heads after the valid commits.
     pub(super) fn validate_commits(
         &self,
         commits: &[&StoredCommit],

@@ -1,4 +1,4 @@
-//! The port [`Journal`], over the writer and the readers.
+//! Implements the port [`Journal`] with the writer, the caches and the read pool.
 
 use super::{
     Store, admin_records::AuditedChange, open_session_cache::CachedCounts, queries,
@@ -30,21 +30,21 @@ impl Journal for Store {
         self.writer.submit(encode).await
     }
 
-    async fn purge(&self, purge: PurgeRequest) -> Result<(), JournalError> {
-        let change = AuditedChange::Purge(purge.session_id, purge.expected_head);
-        let entry = audit::entry_for_purge(&purge);
+    async fn purge(&self, request: PurgeRequest) -> Result<(), JournalError> {
+        let change = AuditedChange::Purge(request.session_id, request.expected_head);
+        let entry = audit::entry_for_purge(&request);
         self.writer.submit(|| Ok(WriteRequest::StoreChange { change, entry })).await
     }
 
     async fn load_events(
         &self,
         session_id: SessionId,
-        after: Seq,
+        after_seq: Seq,
         limit: usize,
     ) -> Result<Vec<EventRecord>, JournalError> {
-        match self.writer.log_tails().events(session_id, after, limit) {
+        match self.writer.log_tails().events(session_id, after_seq, limit) {
             Some(events) => Ok(events),
-            None => queries::load_events(&self.read_pool, session_id, after, limit).await,
+            None => queries::load_events(&self.read_pool, session_id, after_seq, limit).await,
         }
     }
 
@@ -74,16 +74,16 @@ impl Journal for Store {
     }
 
     async fn count_sessions(&self, owner: &UserId) -> Result<SessionCounts, JournalError> {
-        let open = self.writer.open_sessions();
-        let mut known = open.count(owner);
-        if known == CachedCounts::Missing {
-            // The writer reads them, so that no commit falls between.
+        let open_sessions = self.writer.open_sessions();
+        let mut counts = open_sessions.count(owner);
+        if counts == CachedCounts::Missing {
+            // The writer loads the sessions, so that no commit is missed in between.
             self.writer.submit(|| Ok(WriteRequest::LoadOpenSessions(owner.clone()))).await?;
-            known = open.count(owner);
+            counts = open_sessions.count(owner);
         }
-        match known {
+        match counts {
             CachedCounts::Counts(counts) => Ok(counts),
-            // Forgotten at once, as when a write fails.
+            // The cache may have been cleared again, for example after a failed write.
             CachedCounts::TooMany | CachedCounts::Missing => {
                 queries::count_sessions(&self.read_pool, owner).await
             }

@@ -1,9 +1,10 @@
-//! What was written lately, in memory: the newest events of sessions, and their rows. Whoever follows
-//! a session that lives reads its log again and again near its end; from here that costs neither a
-//! query nor a thread. Must not know what an event means, nor what is older.
+//! An in-memory cache of each session's newest events and its session row.
 //!
-//! Sound because one process alone writes: the writer notes every commit here before anybody is told
-//! that it is stored, and forgets everything whenever a write fails.
+//! Subscribers and HTTP handlers read the end of a log repeatedly; the cache answers them without a
+//! query. The writer inserts each commit before it acknowledges it and clears the cache when a write
+//! fails. Correct only while this process is the only writer of the database.
+//!
+//! The cache does not interpret events and never holds a complete long log.
 
 use super::stored_commit::StoredCommit;
 use greenroom_core::{
@@ -15,19 +16,20 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// Sessions in one generation; there are two.
+/// Maximum number of sessions in a generation. The cache has two generations.
 const SESSIONS_MAX: usize = 2_048;
-/// Bytes of stored events in one generation.
+/// Maximum bytes of stored events in a generation.
 const BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Commits of one session.
+/// Maximum number of cached commits of a session.
 const COMMITS_MAX: usize = 32;
 
-/// What was written lately; clones are one.
+/// The cache. Clones share their content.
 #[derive(Clone, Default)]
 pub(super) struct LogTailCache(Arc<Mutex<Generations>>);
 
-/// When the young have no room left, they become the old, and the old are forgotten: so what was not
-/// written for a while goes, at no cost for what was.
+/// Two generations of cached sessions. When the young generation is full, it replaces the old one,
+/// whose sessions are evicted. Sessions without recent commits are therefore evicted at no cost for
+/// the others.
 #[derive(Default)]
 struct Generations {
     young: HashMap<SessionId, LogTail>,
@@ -35,61 +37,61 @@ struct Generations {
     old: HashMap<SessionId, LogTail>,
 }
 
-/// The end of a session's log.
+/// The cached end of a session's log.
 #[derive(Default)]
 struct LogTail {
-    /// Without gaps up to the last event.
+    /// The commits and their sizes in bytes, without gaps up to the last event.
     commits: VecDeque<(Arc<[EventRecord]>, usize)>,
     bytes: usize,
-    /// `None` where it did not change lately.
+    /// `None` if no cached commit changed the row.
     row: Option<Arc<SessionRow>>,
 }
 
 impl LogTailCache {
-    /// These commits are stored.
+    /// Inserts commits that are stored.
     pub(super) fn insert_commits(&self, commits: &[&StoredCommit]) {
         let mut generations = self.lock();
         commits.iter().for_each(|commit| generations.insert(commit));
     }
 
-    /// Nothing is known any more.
+    /// Removes everything.
     pub(super) fn clear(&self) {
         *self.lock() = Generations::default();
     }
 
-    /// The session is gone.
+    /// Removes a session.
     pub(super) fn remove(&self, session_id: SessionId) {
         let mut generations = self.lock();
         generations.remove(session_id);
     }
 
-    /// The events after `after`, at most `limit`; `None` where some of them are not here.
+    /// Returns at most `limit` events after `after_seq`; `None` if some of them are not cached.
     pub(super) fn events(
         &self,
         session_id: SessionId,
-        after: Seq,
+        after_seq: Seq,
         limit: usize,
     ) -> Option<Vec<EventRecord>> {
         let generations = self.lock();
         let tail = generations.get(session_id)?;
-        if tail.first_seq()?.0 > after.0.saturating_add(1) {
+        if tail.first_seq()?.0 > after_seq.0.saturating_add(1) {
             return None;
         }
         let commits = tail.commits.iter().flat_map(|(records, _)| records.iter());
-        Some(commits.filter(|record| record.seq > after).take(limit).cloned().collect())
+        Some(commits.filter(|record| record.seq > after_seq).take(limit).cloned().collect())
     }
 
-    /// The number of the session's last event.
+    /// Returns the number of the session's last event.
     pub(super) fn head(&self, session_id: SessionId) -> Option<Seq> {
         self.lock().get(session_id)?.head()
     }
 
-    /// The session's row.
+    /// Returns the session's row.
     pub(super) fn session_row(&self, session_id: SessionId) -> Option<Arc<SessionRow>> {
         self.lock().get(session_id)?.row.clone()
     }
 
-    /// A panic while the lock was held leaves nothing half done that is read.
+    /// Locks the cache, ignoring poisoning: a panic does not leave a partial change that is read.
     fn lock(&self) -> MutexGuard<'_, Generations> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -160,7 +162,7 @@ mod tests {
         SessionId(Uuid::from_u128(session as u128))
     }
 
-    /// A commit of two events after `head`.
+    /// Returns a commit of two events after `head`.
     fn commit(session: usize, head: u64) -> StoredCommit {
         let record = |seq| EventRecord {
             seq: Seq(seq),
@@ -178,45 +180,50 @@ mod tests {
         StoredCommit::from_commit(&commit).unwrap()
     }
 
-    fn seqs(recent: &LogTailCache, session: usize, after: u64, limit: usize) -> Option<Vec<u64>> {
-        let events = recent.events(id(session), Seq(after), limit)?;
+    fn seqs(
+        cache: &LogTailCache,
+        session: usize,
+        after_seq: u64,
+        limit: usize,
+    ) -> Option<Vec<u64>> {
+        let events = cache.events(id(session), Seq(after_seq), limit)?;
         Some(events.iter().map(|record| record.seq.0).collect())
     }
 
     #[test]
     fn only_the_tail_of_a_log_is_cached() {
-        let recent = LogTailCache::default();
-        recent.insert_commits(&[&commit(1, 4), &commit(1, 6), &commit(2, 0)]);
-        assert_eq!(seqs(&recent, 1, 4, 9), Some(vec![5, 6, 7, 8]));
-        assert_eq!(seqs(&recent, 1, 5, 2), Some(vec![6, 7]));
-        assert_eq!(seqs(&recent, 1, 8, 9), Some(vec![]));
-        assert_eq!(seqs(&recent, 1, 3, 9), None);
-        assert_eq!(seqs(&recent, 3, 0, 9), None);
-        assert_eq!(recent.head(id(1)), Some(Seq(8)));
-        // What does not follow was written without us: only it is sure.
-        recent.insert_commits(&[&commit(1, 20)]);
-        assert_eq!(seqs(&recent, 1, 8, 9), None);
-        assert_eq!(seqs(&recent, 1, 20, 9), Some(vec![21, 22]));
-        recent.remove(id(1));
-        assert_eq!(recent.head(id(1)), None);
-        recent.clear();
-        assert_eq!(recent.head(id(2)), None);
+        let cache = LogTailCache::default();
+        cache.insert_commits(&[&commit(1, 4), &commit(1, 6), &commit(2, 0)]);
+        assert_eq!(seqs(&cache, 1, 4, 9), Some(vec![5, 6, 7, 8]));
+        assert_eq!(seqs(&cache, 1, 5, 2), Some(vec![6, 7]));
+        assert_eq!(seqs(&cache, 1, 8, 9), Some(vec![]));
+        assert_eq!(seqs(&cache, 1, 3, 9), None);
+        assert_eq!(seqs(&cache, 3, 0, 9), None);
+        assert_eq!(cache.head(id(1)), Some(Seq(8)));
+        // A commit that does not follow the cached tail replaces it.
+        cache.insert_commits(&[&commit(1, 20)]);
+        assert_eq!(seqs(&cache, 1, 8, 9), None);
+        assert_eq!(seqs(&cache, 1, 20, 9), Some(vec![21, 22]));
+        cache.remove(id(1));
+        assert_eq!(cache.head(id(1)), None);
+        cache.clear();
+        assert_eq!(cache.head(id(2)), None);
     }
 
     #[test]
     fn idle_sessions_are_evicted_and_memory_is_bounded() {
-        let recent = LogTailCache::default();
+        let cache = LogTailCache::default();
         for head in 0..200 {
-            recent.insert_commits(&[&commit(0, head * 2)]);
+            cache.insert_commits(&[&commit(0, head * 2)]);
         }
-        assert_eq!(seqs(&recent, 0, 100, 9), None);
-        assert_eq!(seqs(&recent, 0, 398, 9), Some(vec![399, 400]));
+        assert_eq!(seqs(&cache, 0, 100, 9), None);
+        assert_eq!(seqs(&cache, 0, 398, 9), Some(vec![399, 400]));
         for session in 1..=SESSIONS_MAX * 3 {
-            recent.insert_commits(&[&commit(session, 0)]);
+            cache.insert_commits(&[&commit(session, 0)]);
         }
-        assert_eq!(recent.head(id(0)), None);
-        assert_eq!(recent.head(id(SESSIONS_MAX * 3)), Some(Seq(2)));
-        let generations = recent.lock();
+        assert_eq!(cache.head(id(0)), None);
+        assert_eq!(cache.head(id(SESSIONS_MAX * 3)), Some(Seq(2)));
+        let generations = cache.lock();
         assert!(generations.young.len() + generations.old.len() <= SESSIONS_MAX * 2);
         let bytes: usize = generations.young.values().map(|tail| tail.bytes).sum();
         assert_eq!(bytes, generations.young_bytes);

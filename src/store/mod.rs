@@ -1,19 +1,19 @@
-//! The journal in a database: the log of every session, what must agree with it, user settings, API
+//! The journal in a database: the log of every session, the rows derived from it, user settings, API
 //! keys and the audit log.
 //!
-//! Owns files, SQL and the stored form of events. Knows nothing of actors, HTTP or what an event
-//! means: it implements the port [`greenroom_actors::ports::Journal`] and is called through it.
-//! `docs/storage.md` explains it to people.
+//! Owns files, SQL and the stored form of events. Knows nothing of actors, HTTP or the meaning of
+//! events: it implements the port [`greenroom_actors::ports::Journal`] and is called through it.
+//! `docs/storage.md` describes it for operators.
 //!
 //! ```text
-//! append ──► writer (one thread) ──► heads, spending: who may ──► sink: one write ──┬─► database
-//!                                                                                   └─► recent, open sessions
-//! read   ──► recent, else readers: what is asked, decoded ─────────────────────────────► database
+//! append ──► writer (one thread) ──► heads, spending: check ──► backend: one write ──┬─► database
+//!                                                                                    └─► caches
+//! read   ──► caches, else read pool: query, decode ─────────────────────────────────────► database
 //! ```
 //!
-//! What is the same on every database stands here, once: the `writer` and what it decides by, what
-//! is asked and how the answers are read (`read`, `records`), the `stored` form of a commit. A
-//! database has a room of its own for its connections, its schema and the statements that write.
+//! Code shared by all databases is in this module: the `writer` and its checks, the `queries` and
+//! `admin_records`, and the stored form of a commit (`stored_commit`). Each database has a module
+//! with its connections, its schema and the statements that write.
 
 mod admin_records;
 mod codec;
@@ -45,33 +45,33 @@ use sql::ReadPool;
 use std::{fmt, time::Duration};
 use writer::Writer;
 
-/// Time to wait for a database that another process has locked for a moment.
+/// Time to wait for a lock that another process holds on the database.
 const BUSY_TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
-/// Connections that read, where nothing else is said.
+/// Number of read connections, unless configured.
 const READ_CONNECTIONS_DEFAULT: u32 = 4;
 
-/// What an acknowledged commit survives (D4).
+/// The kind of failure that an acknowledged commit survives (D4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Durability {
-    /// The machine losing power.
+    /// Survives a power failure of the machine.
     #[default]
     Fsync,
-    /// The process being killed; the last commits may be lost with the machine's power.
+    /// Survives a kill of the process. The last commits may be lost in a power failure.
     Process,
 }
 
-/// How a database is opened.
+/// Options for opening a database.
 #[derive(Clone, Debug)]
 pub struct StoreOptions {
-    /// What an acknowledged commit survives.
+    /// The kind of failure that an acknowledged commit survives.
     pub durability: Durability,
-    /// Connections that read, at least 1.
+    /// Number of read connections; at least 1.
     pub read_connections: u32,
-    /// How long a write waits for a lock before it is refused.
+    /// Time a write waits for a lock before it fails.
     pub busy_timeout: Duration,
-    /// Bytes that an SQLite file may grow to; `None` is as many as the disk holds. At the limit
-    /// writes are refused as on a full disk.
+    /// Maximum bytes of an SQLite file; `None` for no limit. At the limit, writes fail as on a full
+    /// disk.
     pub size_bytes_max: Option<u64>,
 }
 
@@ -86,32 +86,33 @@ impl Default for StoreOptions {
     }
 }
 
-/// What opening or migrating a database did to its schema.
+/// The schema change made by opening or migrating a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MigrationOutcome {
-    /// The schema version before; 0 for a database that did not exist.
+    /// The previous schema version; 0 for a database that did not exist.
     pub from_version: i64,
-    /// The version now.
+    /// The current version.
     pub to_version: i64,
 }
 
-/// What a store has appended since it was opened.
+/// Number of writes since the store was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteStats {
-    /// Commits of sessions.
+    /// Number of commits of sessions.
     pub commits: u64,
-    /// Writes that they went in; the fewer, the more of them shared the wait for the disk (D4).
+    /// Number of groups written for these commits. Commits in a group share one wait for the disk
+    /// (D4).
     pub groups: u64,
 }
 
-/// Everything that is stored, in one database. The database is this process's alone while it is
-/// open; dropping it waits for what is being written.
+/// All stored data, in one database. This process has exclusive write access to the database while
+/// the store is open. Dropping the store waits for pending writes.
 pub struct Store {
-    // Fields drop in this order: the file's lock goes last.
+    // Fields are dropped in this order: the lock of the file is released last.
     writer: Writer,
     read_pool: ReadPool,
     database: DatabaseLocation,
-    migrated: MigrationOutcome,
+    migration: MigrationOutcome,
     _file: Option<sqlite::DatabaseFile>,
 }
 
@@ -122,7 +123,7 @@ impl fmt::Debug for Store {
 }
 
 impl Store {
-    /// Opens the database, creates what is missing, and migrates it to the newest schema.
+    /// Opens the database, creates it if it is missing, and migrates it to the newest schema.
     pub async fn open(
         database: impl Into<DatabaseLocation>,
         options: StoreOptions,
@@ -130,42 +131,43 @@ impl Store {
         let database = database.into();
         match &database {
             DatabaseLocation::Sqlite(path) => {
-                let (writer, readers, migrated, file) = sqlite::open(path, &options).await?;
-                Ok(Self { writer, read_pool: readers, migrated, database, _file: Some(file) })
+                let (writer, read_pool, migration, file) = sqlite::open(path, &options).await?;
+                Ok(Self { writer, read_pool, migration, database, _file: Some(file) })
             }
             DatabaseLocation::Postgres(address) => {
-                let (writer, readers, migrated) = postgres::open(address, &options).await?;
-                Ok(Self { writer, read_pool: readers, migrated, database, _file: None })
+                let (writer, read_pool, migration) = postgres::open(address, &options).await?;
+                Ok(Self { writer, read_pool, migration, database, _file: None })
             }
         }
     }
 
-    /// Opens a database to look at it alone, also while a server has it open: nothing is created,
-    /// migrated or locked.
+    /// Opens a database only for reading, even while a server has it open. Creates, migrates and locks
+    /// nothing.
     pub async fn open_read_only(
         database: impl Into<DatabaseLocation>,
     ) -> Result<ReadOnlyStore, StoreError> {
         ReadOnlyStore::open(&database.into()).await
     }
 
-    /// What was appended since it was opened.
+    /// Returns the number of writes since the store was opened.
     pub fn write_stats(&self) -> WriteStats {
         self.writer.stats()
     }
 
-    /// Leaves everything in order, as dropping the store does, for who can't tell who else still
-    /// has it: what is purged is gone from an SQLite file, and the file alone holds everything.
+    /// Performs the cleanup that dropping the store does, for callers that can't ensure that they drop
+    /// the last reference: purged data is overwritten, and an SQLite file contains all data without
+    /// its write-ahead log.
     pub async fn checkpoint(&self) -> Result<(), JournalError> {
         self.writer.submit(|| Ok(writer::WriteRequest::Checkpoint)).await
     }
 
-    /// What opening did to the schema.
+    /// Returns the schema change made by opening the store.
     pub fn migration(&self) -> MigrationOutcome {
-        self.migrated
+        self.migration
     }
 }
 
-/// Creates the database where there is none, and migrates it to the newest schema.
+/// Creates the database if it is missing, and migrates it to the newest schema.
 pub async fn migrate(
     database: impl Into<DatabaseLocation>,
 ) -> Result<MigrationOutcome, StoreError> {

@@ -1,9 +1,9 @@
-//! Which sessions users have open, in memory: every message asks how many run (X4), and every new
-//! session how many there are. Must not know how it is asked.
+//! An in-memory cache of the users' open sessions. Every message needs the number of a user's running
+//! sessions (X4), and every new session the number of open ones.
 //!
-//! Sound because one process alone writes: the writer fills in what it reads between two writes,
-//! notes every commit before anybody is told that it is stored, and forgets everything whenever a
-//! write fails.
+//! The writer loads a user's sessions between two writes, applies each commit before it acknowledges
+//! it, and clears the cache when a write fails. Correct only while this process is the only writer of
+//! the database. Must not know SQL.
 
 use super::stored_commit::StoredCommit;
 use greenroom_actors::ports::SessionCounts;
@@ -16,90 +16,91 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// Open sessions of one user that are remembered; of who has more, it is remembered that they must be
-/// counted each time.
+/// Maximum open sessions of one user in the cache. For users with more, the cache only stores that
+/// they must be counted each time.
 pub(super) const CACHED_SESSIONS_PER_USER_MAX: usize = 16 * 1024;
-/// Open sessions that are remembered altogether; beyond it all are forgotten and read again.
+/// Maximum open sessions of all users in the cache. Beyond it, the cache is cleared.
 const CACHED_SESSIONS_MAX: usize = 64 * 1024;
 
-/// What is known; clones are one.
+/// The cache. Clones share their content.
 #[derive(Clone, Default)]
 pub(super) struct OpenSessionCache(Arc<Mutex<CachedUsers>>);
 
-/// How many sessions a user has, as far as is known here.
+/// The cached number of a user's sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CachedCounts {
-    /// The writer must find out.
+    /// Not cached: the writer must load the sessions.
     Missing,
-    /// So many.
+    /// The number of sessions.
     Counts(SessionCounts),
-    /// Too many to remember.
+    /// The user has too many sessions to cache.
     TooMany,
 }
 
 #[derive(Default)]
 struct CachedUsers {
-    /// `None` for who has too many.
+    /// The sessions of each user; `None` for users with too many.
     users: HashMap<UserId, Option<HashMap<SessionId, SessionStatus>>>,
-    /// Sessions of all of them, and one more for each.
+    /// The number of cached sessions, plus one for each user.
     size: usize,
 }
 
 impl OpenSessionCache {
-    /// How many the user has.
+    /// Returns the number of the user's open and running sessions.
     pub(super) fn count(&self, owner: &UserId) -> CachedCounts {
-        let known = self.lock();
-        match known.users.get(owner) {
+        let cached = self.lock();
+        match cached.users.get(owner) {
             None => CachedCounts::Missing,
             Some(None) => CachedCounts::TooMany,
             Some(Some(sessions)) => {
-                let runs = |status: &&SessionStatus| **status != SessionStatus::Idle;
-                let running = sessions.values().filter(runs).count();
+                let is_running = |status: &&SessionStatus| **status != SessionStatus::Idle;
+                let running = sessions.values().filter(is_running).count();
                 let (open, running) = (sessions.len() as u64, running as u64);
                 CachedCounts::Counts(SessionCounts { open, running })
             }
         }
     }
 
-    /// These are all that the user has, or more than are remembered.
+    /// Inserts all open sessions of a user, or more than are cached.
     pub(super) fn insert_user(&self, owner: UserId, sessions: Vec<(SessionId, SessionStatus)>) {
         let sessions = (sessions.len() <= CACHED_SESSIONS_PER_USER_MAX).then_some(sessions);
-        let mut known = self.lock();
-        if known.size + sessions.as_ref().map_or(0, Vec::len) >= CACHED_SESSIONS_MAX {
-            *known = CachedUsers::default();
+        let mut cached = self.lock();
+        if cached.size + sessions.as_ref().map_or(0, Vec::len) >= CACHED_SESSIONS_MAX {
+            *cached = CachedUsers::default();
         }
-        known.insert(owner, sessions.map(|sessions| sessions.into_iter().collect()));
+        cached.insert(owner, sessions.map(|sessions| sessions.into_iter().collect()));
     }
 
-    /// These commits are stored.
+    /// Applies commits that are stored.
     pub(super) fn apply_commits(&self, commits: &[&StoredCommit]) {
-        let mut known = self.lock();
+        let mut cached = self.lock();
         for row in commits.iter().filter_map(|commit| commit.session_row.as_ref()) {
-            let Some(Some(sessions)) = known.users.get_mut(&row.owner) else { continue };
-            let before = sessions.len();
+            let Some(Some(sessions)) = cached.users.get_mut(&row.owner) else { continue };
+            let old_count = sessions.len();
             match row.status {
                 SessionStatus::Closed => sessions.remove(&row.session_id),
-                open @ (SessionStatus::Idle | SessionStatus::Running | SessionStatus::Waiting) => {
-                    sessions.insert(row.session_id, open)
+                status
+                @ (SessionStatus::Idle | SessionStatus::Running | SessionStatus::Waiting) => {
+                    sessions.insert(row.session_id, status)
                 }
             };
-            let after = sessions.len();
-            known.size = known.size + after - before;
-            if after > CACHED_SESSIONS_PER_USER_MAX {
-                known.insert(row.owner.clone(), None);
+            let new_count = sessions.len();
+            cached.size = cached.size + new_count - old_count;
+            if new_count > CACHED_SESSIONS_PER_USER_MAX {
+                cached.insert(row.owner.clone(), None);
             }
         }
-        if known.size > CACHED_SESSIONS_MAX {
-            *known = CachedUsers::default();
+        if cached.size > CACHED_SESSIONS_MAX {
+            *cached = CachedUsers::default();
         }
     }
 
-    /// Nothing is known any more.
+    /// Removes everything.
     pub(super) fn clear(&self) {
         *self.lock() = CachedUsers::default();
     }
 
-    /// A panic while the lock was held leaves nothing half done that is read.
+    /// Locks the cache, ignoring poisoning: a panic does not leave a partial change that is read.
     fn lock(&self) -> MutexGuard<'_, CachedUsers> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -109,8 +110,8 @@ impl CachedUsers {
     fn insert(&mut self, owner: UserId, sessions: Option<HashMap<SessionId, SessionStatus>>) {
         let size = |sessions: &Option<HashMap<_, _>>| sessions.as_ref().map_or(0, HashMap::len) + 1;
         self.size += size(&sessions);
-        if let Some(before) = self.users.insert(owner, sessions) {
-            self.size -= size(&before);
+        if let Some(replaced) = self.users.insert(owner, sessions) {
+            self.size -= size(&replaced);
         }
     }
 }
@@ -163,53 +164,56 @@ mod tests {
     #[test]
     fn x4_cached_counts_follow_commits() {
         use SessionStatus::{Closed, Idle, Running, Waiting};
-        let open = OpenSessionCache::default();
-        open.apply_commits(&[&commit(1, "ann", Running)]);
-        assert_eq!(open.count(&user("ann")), CachedCounts::Missing);
-        open.insert_user(user("ann"), vec![(id(1), Running), (id(2), Idle)]);
+        let cache = OpenSessionCache::default();
+        cache.apply_commits(&[&commit(1, "ann", Running)]);
+        assert_eq!(cache.count(&user("ann")), CachedCounts::Missing);
+        cache.insert_user(user("ann"), vec![(id(1), Running), (id(2), Idle)]);
         assert_eq!(
-            open.count(&user("ann")),
+            cache.count(&user("ann")),
             CachedCounts::Counts(SessionCounts { open: 2, running: 1 })
         );
-        open.apply_commits(&[
+        cache.apply_commits(&[
             &commit(2, "ann", Waiting),
             &commit(3, "ann", Idle),
             &commit(4, "bob", Idle),
         ]);
         assert_eq!(
-            open.count(&user("ann")),
+            cache.count(&user("ann")),
             CachedCounts::Counts(SessionCounts { open: 3, running: 2 })
         );
-        open.apply_commits(&[&commit(1, "ann", Closed), &commit(1, "ann", Closed)]);
+        cache.apply_commits(&[&commit(1, "ann", Closed), &commit(1, "ann", Closed)]);
         assert_eq!(
-            open.count(&user("ann")),
+            cache.count(&user("ann")),
             CachedCounts::Counts(SessionCounts { open: 2, running: 1 })
         );
-        assert_eq!(open.count(&user("bob")), CachedCounts::Missing);
-        open.clear();
-        assert_eq!(open.count(&user("ann")), CachedCounts::Missing);
+        assert_eq!(cache.count(&user("bob")), CachedCounts::Missing);
+        cache.clear();
+        assert_eq!(cache.count(&user("ann")), CachedCounts::Missing);
     }
 
     #[test]
     fn cache_is_bounded_and_large_users_are_not_cached() {
-        let open = OpenSessionCache::default();
-        let many = |count| (0..count).map(|n| (id(n), SessionStatus::Idle)).collect::<Vec<_>>();
-        open.insert_user(user("ann"), many(CACHED_SESSIONS_PER_USER_MAX + 1));
-        assert_eq!(open.count(&user("ann")), CachedCounts::TooMany);
-        open.insert_user(user("ann"), many(CACHED_SESSIONS_PER_USER_MAX));
+        let cache = OpenSessionCache::default();
+        let sessions = |count| (0..count).map(|n| (id(n), SessionStatus::Idle)).collect::<Vec<_>>();
+        cache.insert_user(user("ann"), sessions(CACHED_SESSIONS_PER_USER_MAX + 1));
+        assert_eq!(cache.count(&user("ann")), CachedCounts::TooMany);
+        cache.insert_user(user("ann"), sessions(CACHED_SESSIONS_PER_USER_MAX));
         let full = SessionCounts { open: CACHED_SESSIONS_PER_USER_MAX as u64, running: 0 };
-        assert_eq!(open.count(&user("ann")), CachedCounts::Counts(full));
-        open.apply_commits(&[&commit(CACHED_SESSIONS_PER_USER_MAX, "ann", SessionStatus::Idle)]);
-        assert_eq!(open.count(&user("ann")), CachedCounts::TooMany);
+        assert_eq!(cache.count(&user("ann")), CachedCounts::Counts(full));
+        cache.apply_commits(&[&commit(CACHED_SESSIONS_PER_USER_MAX, "ann", SessionStatus::Idle)]);
+        assert_eq!(cache.count(&user("ann")), CachedCounts::TooMany);
         for n in 0..40 {
-            open.insert_user(user(&format!("user-{n}")), many(2_000));
-            let known = open.lock();
-            let size: usize =
-                known.users.values().map(|it| it.as_ref().map_or(0, HashMap::len) + 1).sum();
-            assert_eq!(size, known.size);
+            cache.insert_user(user(&format!("user-{n}")), sessions(2_000));
+            let cached = cache.lock();
+            let size: usize = cached
+                .users
+                .values()
+                .map(|sessions| sessions.as_ref().map_or(0, HashMap::len) + 1)
+                .sum();
+            assert_eq!(size, cached.size);
             assert!(size <= CACHED_SESSIONS_MAX + 1);
         }
         let counts = SessionCounts { open: 2_000, running: 0 };
-        assert_eq!(open.count(&user("user-39")), CachedCounts::Counts(counts));
+        assert_eq!(cache.count(&user("user-39")), CachedCounts::Counts(counts));
     }
 }

@@ -1,4 +1,5 @@
-//! What is read from the database, whichever it is. Must not write.
+//! The queries of sessions, events, approvals, settings and spending, for all databases. Must not
+//! write.
 
 use super::{
     codec,
@@ -21,9 +22,10 @@ use greenroom_core::{
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 
-/// The commits that hold the events after `$2`, the first of which may begin before them. `$3` is
-/// at least their number, as each holds at least one of the events. A sum, as every limit here: SQLite
-/// looks at the value of a bare limit, and prepares the statement anew whenever it is bound.
+/// Selects the commits with the events after `$2`; the first commit may start before them. `$3` is at
+/// least the number of events to return, since each commit has at least one of them. The limit is a
+/// sum, as in every query here: SQLite inspects the value of a bare limit and prepares the statement
+/// again whenever another value is bound.
 const SELECT_COMMITS: &str = "
     SELECT first_seq, last_seq, codec, events FROM commits
     WHERE session_id = $1 AND last_seq > $2 AND first_seq >= coalesce(
@@ -42,95 +44,95 @@ const SELECT_APPROVAL: &str = "SELECT approval_id, content FROM approvals WHERE 
 const SELECT_PENDING: &str = "SELECT approval_id, session_id, deadline FROM approvals
     WHERE state = 'pending' ORDER BY approval_id";
 const SELECT_SETTINGS: &str = "SELECT content FROM user_settings WHERE user_id = $1";
-const SELECT_SPENT: &str = "
+const SELECT_SPENDING: &str = "
     SELECT measure,
            sum(amount) FILTER (WHERE day >= $2), sum(amount) FILTER (WHERE day >= $3), sum(amount)
     FROM spending WHERE user_id = $1 GROUP BY measure";
-const SELECT_BEAT: &str = "SELECT beat FROM heartbeat";
+const SELECT_HEARTBEAT: &str = "SELECT beat FROM heartbeat";
 
-/// The events of a session after `after`, at most `limit`.
+/// Returns at most `limit` events of a session after `after_seq`.
 pub(super) async fn load_events(
-    readers: &ReadPool,
+    read_pool: &ReadPool,
     session_id: SessionId,
-    after: Seq,
+    after_seq: Seq,
     limit: usize,
 ) -> Result<Vec<EventRecord>, JournalError> {
     let mut records: Vec<EventRecord> = Vec::new();
-    // No event has a number beyond what the column holds.
-    let after_seq = after.0.cast_signed();
-    if !(0..i64::MAX).contains(&after_seq) {
+    // The column can't hold larger numbers, so there are no such events.
+    let bound_seq = after_seq.0.cast_signed();
+    if !(0..i64::MAX).contains(&bound_seq) {
         return Ok(records);
     }
     let query =
-        SqlQuery::new(SELECT_COMMITS).bind(session_id.0).bind(after_seq).bind(to_sql_limit(limit));
-    let mut commits = readers.fetch(query);
+        SqlQuery::new(SELECT_COMMITS).bind(session_id.0).bind(bound_seq).bind(to_sql_limit(limit));
+    let mut commits = read_pool.fetch(query);
     while records.len() < limit
         && let Some(commit) = commits.try_next().await.map_err(|e| journal_error(&e))?
     {
         let first = Seq(unsigned_column(&commit, 0)?);
         let last = Seq(unsigned_column(&commit, 1)?);
-        let corrupt = |why: String| {
+        let corrupt = |reason: String| {
             JournalError::Corrupt(format!(
-                "events {first} to {last} of session {session_id}: {why}"
+                "events {first} to {last} of session {session_id}: {reason}"
             ))
         };
         let format = commit.number(2).map_err(|error| journal_error(&error))?;
         let text = commit.text(3).map_err(|error| corrupt(error.to_string()))?;
         let decoded =
             codec::decode(format, text, first, last).map_err(|error| corrupt(error.to_string()))?;
-        let wanted = decoded.into_iter().filter(|record| record.seq > after);
-        let head = records.last().map_or(after, |record| record.seq);
-        records.extend(wanted.take(limit - records.len()));
+        let new_records = decoded.into_iter().filter(|record| record.seq > after_seq);
+        let head = records.last().map_or(after_seq, |record| record.seq);
+        records.extend(new_records.take(limit - records.len()));
         if first > head.next() {
-            return Err(corrupt(format!("they do not follow event {head}")));
+            return Err(corrupt(format!("not contiguous with event {head}")));
         }
     }
     Ok(records)
 }
 
-/// The number of a session's last event.
+/// Returns the number of a session's last event.
 pub(super) async fn load_head(
-    readers: &ReadPool,
+    read_pool: &ReadPool,
     session_id: SessionId,
 ) -> Result<Seq, JournalError> {
-    match fetch_optional(readers, SqlQuery::new(SELECT_HEAD).bind(session_id.0)).await? {
+    match fetch_optional(read_pool, SqlQuery::new(SELECT_HEAD).bind(session_id.0)).await? {
         Some(row) => unsigned_column(&row, 0).map(Seq),
         None => Ok(Seq(0)),
     }
 }
 
-/// One session's row.
+/// Returns a session's row.
 pub(super) async fn load_session(
-    readers: &ReadPool,
+    read_pool: &ReadPool,
     session_id: SessionId,
 ) -> Result<Option<SessionRow>, JournalError> {
-    let found = fetch_optional(readers, SqlQuery::new(SELECT_SESSION).bind(session_id.0)).await?;
-    found.map(|row| decode_row(&row, "session")).transpose()
+    let row = fetch_optional(read_pool, SqlQuery::new(SELECT_SESSION).bind(session_id.0)).await?;
+    row.map(|row| decode_row(&row, "session")).transpose()
 }
 
-/// Sessions, newest first.
+/// Returns sessions, newest first.
 pub(super) async fn list_sessions(
-    readers: &ReadPool,
+    read_pool: &ReadPool,
     query: SessionQuery,
 ) -> Result<Vec<SessionRow>, JournalError> {
-    let found = fetch_all(readers, select_sessions(&query)).await?;
-    found.iter().map(|row| decode_row(row, "session")).collect()
+    let rows = fetch_all(read_pool, select_sessions(&query)).await?;
+    rows.iter().map(|row| decode_row(row, "session")).collect()
 }
 
-/// Sessions whose status is `running`, oldest first.
+/// Returns the sessions whose status is `running`, oldest first.
 pub(super) async fn list_unfinished_sessions(
-    readers: &ReadPool,
+    read_pool: &ReadPool,
 ) -> Result<Vec<SessionId>, JournalError> {
-    let found = fetch_all(readers, SqlQuery::new(SELECT_UNFINISHED)).await?;
-    found.iter().map(|row| column_value(row.id(0)).map(SessionId)).collect()
+    let rows = fetch_all(read_pool, SqlQuery::new(SELECT_UNFINISHED)).await?;
+    rows.iter().map(|row| column_value(row.id(0)).map(SessionId)).collect()
 }
 
-/// How many sessions of a user are open, and how many of those have a run.
+/// Returns the number of a user's open sessions, and the number of those that have a run.
 pub(super) async fn count_sessions(
-    readers: &ReadPool,
+    read_pool: &ReadPool,
     owner: &UserId,
 ) -> Result<SessionCounts, JournalError> {
-    match fetch_optional(readers, SqlQuery::new(COUNT_SESSIONS).bind(owner.as_str())).await? {
+    match fetch_optional(read_pool, SqlQuery::new(COUNT_SESSIONS).bind(owner.as_str())).await? {
         Some(row) => Ok(SessionCounts {
             open: unsigned_column(&row, 0)?,
             running: unsigned_column(&row, 1)?,
@@ -139,61 +141,60 @@ pub(super) async fn count_sessions(
     }
 }
 
-/// One question.
+/// Returns an approval.
 pub(super) async fn load_approval(
-    readers: &ReadPool,
+    read_pool: &ReadPool,
     approval_id: ApprovalId,
 ) -> Result<Option<ApprovalRow>, JournalError> {
-    let found = fetch_optional(readers, SqlQuery::new(SELECT_APPROVAL).bind(approval_id.0)).await?;
-    found.map(|row| decode_row(&row, "approval")).transpose()
+    let row = fetch_optional(read_pool, SqlQuery::new(SELECT_APPROVAL).bind(approval_id.0)).await?;
+    row.map(|row| decode_row(&row, "approval")).transpose()
 }
 
-/// Questions, newest first.
+/// Returns approvals, newest first.
 pub(super) async fn list_approvals(
-    readers: &ReadPool,
+    read_pool: &ReadPool,
     query: ApprovalQuery,
 ) -> Result<Vec<ApprovalRow>, JournalError> {
-    let found = fetch_all(readers, select_approvals(&query)).await?;
-    found.iter().map(|row| decode_row(row, "approval")).collect()
+    let rows = fetch_all(read_pool, select_approvals(&query)).await?;
+    rows.iter().map(|row| decode_row(row, "approval")).collect()
 }
 
-/// All questions that wait, oldest first, with their deadlines.
+/// Returns all pending approvals with their deadlines, oldest first.
 pub(super) async fn list_pending_deadlines(
-    readers: &ReadPool,
+    read_pool: &ReadPool,
 ) -> Result<Vec<(ApprovalId, SessionId, Option<Timestamp>)>, JournalError> {
-    let found = fetch_all(readers, SqlQuery::new(SELECT_PENDING)).await?;
-    let read = |row: &SqlRow| {
+    let rows = fetch_all(read_pool, SqlQuery::new(SELECT_PENDING)).await?;
+    let decode = |row: &SqlRow| {
         let deadline = column_value(row.optional_number(2))?.map(Timestamp);
         Ok((ApprovalId(column_value(row.id(0))?), SessionId(column_value(row.id(1))?), deadline))
     };
-    found.iter().map(read).collect()
+    rows.iter().map(decode).collect()
 }
 
-/// A user's settings.
+/// Returns a user's settings.
 pub(super) async fn load_settings(
-    readers: &ReadPool,
+    read_pool: &ReadPool,
     user: &UserId,
 ) -> Result<Option<Settings>, JournalError> {
-    let found = fetch_optional(readers, SqlQuery::new(SELECT_SETTINGS).bind(user.as_str())).await?;
-    let Some(row) = found else { return Ok(None) };
+    let row = fetch_optional(read_pool, SqlQuery::new(SELECT_SETTINGS).bind(user.as_str())).await?;
+    let Some(row) = row else { return Ok(None) };
     let settings = serde_json::from_str(column_value(row.text(0))?);
     settings
         .map(Some)
         .map_err(|error| JournalError::Corrupt(format!("the settings of user {user}: {error}")))
 }
 
-/// What the user has spent of each measure by `today`.
+/// Returns the user's spending for each measure, as of `today`.
 pub(super) async fn load_spending(
-    readers: &ReadPool,
+    read_pool: &ReadPool,
     user: &UserId,
     today: Day,
 ) -> Result<BTreeMap<BudgetMeasure, SpendingTotals>, JournalError> {
     let (today, month) = (i64::from(today.0), i64::from(today.first_of_month().0));
-    let query = SqlQuery::new(SELECT_SPENT).bind(user.as_str()).bind(today).bind(month);
-    let found = fetch_all(readers, query).await?;
+    let query = SqlQuery::new(SELECT_SPENDING).bind(user.as_str()).bind(today).bind(month);
+    let rows = fetch_all(read_pool, query).await?;
     let amount = |row: &SqlRow, index| Ok(column_value(row.optional_amount(index))?.unwrap_or(0.0));
-    found
-        .iter()
+    rows.iter()
         .map(|row| {
             let (day, month, total) = (amount(row, 1)?, amount(row, 2)?, amount(row, 3)?);
             Ok((
@@ -204,9 +205,9 @@ pub(super) async fn load_spending(
         .collect()
 }
 
-/// Whether reading works.
-pub(super) async fn check_health(readers: &ReadPool) -> Result<(), JournalError> {
-    fetch_optional(readers, SqlQuery::new(SELECT_BEAT)).await.map(drop)
+/// Checks that reading works.
+pub(super) async fn check_health(read_pool: &ReadPool) -> Result<(), JournalError> {
+    fetch_optional(read_pool, SqlQuery::new(SELECT_HEARTBEAT)).await.map(drop)
 }
 
 fn select_sessions(query: &SessionQuery) -> SqlQuery {
@@ -234,7 +235,7 @@ fn select_approvals(query: &ApprovalQuery) -> SqlQuery {
     const SELECT: &str = "SELECT approval_id, content FROM approvals WHERE true";
     let mut sql = SqlQuery::new(SELECT);
     if let Some(session_id) = query.session_id {
-        // Two questions in one, each with its index: no question stands in both answers.
+        // Two selects, each with its own index. Their results are disjoint.
         sql.push_bind(" AND session_id = ", session_id.0);
         push_filters(&mut sql, query);
         sql.push(" UNION ALL ").push(SELECT);
@@ -250,7 +251,7 @@ fn push_filters(sql: &mut SqlQuery, query: &ApprovalQuery) {
         sql.push_bind(" AND owner = ", owner.as_str());
     }
     if let Some(state) = query.state {
-        // Part of the text, not a bound value: only so can the index of what is pending be used.
+        // Part of the text and not a bound value, so that the partial index of pending rows is used.
         sql.push(" AND state = '").push(state_name(state)).push("'");
     }
     if let Some(before) = query.before {
@@ -258,31 +259,31 @@ fn push_filters(sql: &mut SqlQuery, query: &ApprovalQuery) {
     }
 }
 
-/// The row kept as JSON in column 1; its id is in column 0.
+/// Decodes the row stored as JSON in column 1. Column 0 has the row's id.
 fn decode_row<T: DeserializeOwned>(row: &SqlRow, what: &str) -> Result<T, JournalError> {
     serde_json::from_str(column_value(row.text(1))?).map_err(|error| {
         match column_value(row.id(0)) {
             Ok(id) => JournalError::Corrupt(format!("the row of {what} {id}: {error}")),
-            Err(id_too) => id_too,
+            Err(id_error) => id_error,
         }
     })
 }
 
 pub(super) async fn fetch_all(
-    readers: &ReadPool,
+    read_pool: &ReadPool,
     query: SqlQuery,
 ) -> Result<Vec<SqlRow>, JournalError> {
-    readers.fetch_all(query).await.map_err(|error| journal_error(&error))
+    read_pool.fetch_all(query).await.map_err(|error| journal_error(&error))
 }
 
 pub(super) async fn fetch_optional(
-    readers: &ReadPool,
+    read_pool: &ReadPool,
     query: SqlQuery,
 ) -> Result<Option<SqlRow>, JournalError> {
-    readers.fetch_optional(query).await.map_err(|error| journal_error(&error))
+    read_pool.fetch_optional(query).await.map_err(|error| journal_error(&error))
 }
 
-/// What a column holds, with the port's error.
+/// Converts the error of reading a column to the port's error.
 pub(super) fn column_value<T>(column: sqlx::Result<T>) -> Result<T, JournalError> {
     column.map_err(|error| journal_error(&error))
 }
@@ -290,15 +291,15 @@ pub(super) fn column_value<T>(column: sqlx::Result<T>) -> Result<T, JournalError
 fn unsigned_column(row: &SqlRow, index: usize) -> Result<u64, JournalError> {
     let number = column_value(row.number(index))?;
     u64::try_from(number)
-        .map_err(|_| JournalError::Corrupt(format!("{number} stands where a count is expected")))
+        .map_err(|_| JournalError::Corrupt(format!("{number} is not a valid count")))
 }
 
-/// A limit on rows, as SQL has it.
+/// Converts a row limit to an SQL value.
 pub(super) fn to_sql_limit(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
-/// Every question that is asked of the tables of sessions, and the index that answers it on SQLite.
+/// Returns every query of the session tables with the SQLite index it must use.
 #[cfg(test)]
 pub(super) fn every_query() -> Vec<(SqlQuery, &'static str)> {
     let nil = uuid::Uuid::nil();
@@ -306,13 +307,8 @@ pub(super) fn every_query() -> Vec<(SqlQuery, &'static str)> {
     let id = |sql| SqlQuery::new(sql).bind(nil);
     let owner = || Some(UserId::parse("alice").unwrap());
     let session_id = Some(SessionId(nil));
-    let sessions = |owner, descent| {
-        select_sessions(&SessionQuery {
-            owner,
-            parent_filter: descent,
-            before: session_id,
-            limit: 1,
-        })
+    let sessions = |owner, parent_filter| {
+        select_sessions(&SessionQuery { owner, parent_filter, before: session_id, limit: 1 })
     };
     let (any, roots) = (ParentFilter::Any, ParentFilter::Roots);
     let children = ParentFilter::ChildrenOf(SessionId(nil));
@@ -330,7 +326,7 @@ pub(super) fn every_query() -> Vec<(SqlQuery, &'static str)> {
         (id(SELECT_APPROVAL), "approvals_by_id"),
         (SqlQuery::new(SELECT_PENDING), "COVERING INDEX approvals_pending"),
         (text(SELECT_SETTINGS), "PRIMARY KEY"),
-        (text(SELECT_SPENT).bind(1).bind(1), "PRIMARY KEY"),
+        (text(SELECT_SPENDING).bind(1).bind(1), "PRIMARY KEY"),
         (sessions(None, any), "PRIMARY KEY"),
         (sessions(None, roots), "PRIMARY KEY"),
         (sessions(None, children), "sessions_by_parent"),

@@ -1,5 +1,4 @@
-//! A database that is only looked at: what `greenroom policy check` reads beside a running server.
-//! There is nothing here to write with.
+//! Read-only access to a database, such as `greenroom policy check` needs beside a running server.
 
 use super::{
     DatabaseLocation, StoreError, admin_records, postgres, queries, sql::ReadPool, sqlite,
@@ -12,10 +11,10 @@ use greenroom_core::{
 };
 use std::fmt;
 
-/// The log in a database, to be read alone. Each answer is of one moment; between two, a server
-/// that has the database open may have gone on.
+/// A database opened only for reading. Each query sees a consistent state, but a server that has the
+/// database open may write between two queries.
 pub struct ReadOnlyStore {
-    readers: ReadPool,
+    read_pool: ReadPool,
     database: DatabaseLocation,
 }
 
@@ -27,41 +26,41 @@ impl fmt::Debug for ReadOnlyStore {
 
 impl ReadOnlyStore {
     pub(super) async fn open(database: &DatabaseLocation) -> Result<Self, StoreError> {
-        let readers = match database {
+        let read_pool = match database {
             DatabaseLocation::Sqlite(path) => sqlite::open_read_only(path).await?,
             DatabaseLocation::Postgres(address) => postgres::open_read_only(address).await?,
         };
-        Ok(Self { readers, database: database.clone() })
+        Ok(Self { read_pool, database: database.clone() })
     }
 
-    /// The events after `after`, at most `limit`, in order.
+    /// Returns at most `limit` events after `after_seq`, in order.
     pub async fn load_events(
         &self,
         session_id: SessionId,
-        after: Seq,
+        after_seq: Seq,
         limit: usize,
     ) -> Result<Vec<EventRecord>, JournalError> {
-        queries::load_events(&self.readers, session_id, after, limit).await
+        queries::load_events(&self.read_pool, session_id, after_seq, limit).await
     }
 
-    /// All API keys, oldest first.
+    /// Returns all API keys, oldest first.
     pub async fn list_keys(&self) -> Result<Vec<ApiKey>, JournalError> {
-        admin_records::list_keys(&self.readers).await
+        admin_records::list_keys(&self.read_pool).await
     }
 
-    /// One session's row.
+    /// Returns a session's row.
     pub async fn load_session(
         &self,
         session_id: SessionId,
     ) -> Result<Option<SessionRow>, JournalError> {
-        queries::load_session(&self.readers, session_id).await
+        queries::load_session(&self.read_pool, session_id).await
     }
 
-    /// Sessions, newest first.
+    /// Returns sessions, newest first.
     pub async fn list_sessions(
         &self,
         query: SessionQuery,
     ) -> Result<Vec<SessionRow>, JournalError> {
-        queries::list_sessions(&self.readers, query).await
+        queries::list_sessions(&self.read_pool, query).await
     }
 }

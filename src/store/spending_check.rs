@@ -1,5 +1,5 @@
-//! Whether there is room for what commits claim of their users' budgets (G6), checked once more
-//! when they are written. Sound because one process alone writes. Must not know SQL.
+//! Checks the spending preconditions of commits against their users' budgets when the commits are
+//! written (G6). Relies on this process being the only writer. Must not know SQL.
 
 use super::{stored_commit::StoredCommit, writer::WriterBackend};
 use greenroom_core::{
@@ -7,37 +7,43 @@ use greenroom_core::{
     ids::UserId,
 };
 
-/// For each commit whether its claims hold, those before it counted in.
+/// Returns for each commit if its preconditions are met, counting the accepted commits before it.
 pub(super) async fn validate_preconditions(
-    sink: &mut impl WriterBackend,
+    backend: &mut impl WriterBackend,
     commits: &[&StoredCommit],
 ) -> sqlx::Result<Vec<bool>> {
-    let mut before: Vec<&SpendingUpdate> = Vec::new();
+    let mut accepted: Vec<&SpendingUpdate> = Vec::new();
     let mut verdicts = Vec::with_capacity(commits.len());
     for commit in commits {
-        let mut has_room = true;
-        if let Some(posting) = &commit.spending_update {
-            before.push(posting);
-            for claim in &posting.preconditions {
-                let stored = sink.load_counted_spending(&posting.user, claim).await?;
-                let new = before.iter().map(|new| counted_spending(new, &posting.user, claim));
-                has_room &= claim.is_met(stored + new.sum::<f64>());
+        let mut is_met = true;
+        if let Some(update) = &commit.spending_update {
+            accepted.push(update);
+            for precondition in &update.preconditions {
+                let stored = backend.load_counted_spending(&update.user, precondition).await?;
+                let added = accepted
+                    .iter()
+                    .map(|added| counted_spending(added, &update.user, precondition));
+                is_met &= precondition.is_met(stored + added.sum::<f64>());
             }
-            if !has_room {
-                before.pop();
+            if !is_met {
+                accepted.pop();
             }
         }
-        verdicts.push(has_room);
+        verdicts.push(is_met);
     }
     Ok(verdicts)
 }
 
-/// What `posting` adds to what the claim limits.
-fn counted_spending(posting: &SpendingUpdate, user: &UserId, claim: &SpendingPrecondition) -> f64 {
-    let counts = |spend: &&SpendingEntry| {
-        posting.user == *user
-            && spend.measure == claim.measure
-            && claim.first_day().is_none_or(|first| spend.day >= first)
+/// Returns the amount that `update` adds to the spending limited by `precondition`.
+fn counted_spending(
+    update: &SpendingUpdate,
+    user: &UserId,
+    precondition: &SpendingPrecondition,
+) -> f64 {
+    let is_counted = |entry: &&SpendingEntry| {
+        update.user == *user
+            && entry.measure == precondition.measure
+            && precondition.first_day().is_none_or(|first_day| entry.day >= first_day)
     };
-    posting.entries.iter().filter(counts).map(|spend| spend.amount).sum()
+    update.entries.iter().filter(is_counted).map(|entry| entry.amount).sum()
 }

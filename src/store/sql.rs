@@ -1,5 +1,5 @@
-//! A question to either database: its text, its values, and the rows that answer it. What is asked
-//! is written once, in SQL that both understand; how it gets there is each database's own.
+//! SQL queries for both databases: text, bound values and result rows. Queries are written once, in
+//! SQL that both databases support; each database executes them in its own way.
 
 use super::postgres;
 use futures::{StreamExt as _, TryStreamExt as _, stream::BoxStream};
@@ -9,7 +9,7 @@ use sqlx::{
 };
 use uuid::Uuid;
 
-/// A value in a question.
+/// A bound value of a query.
 #[derive(Clone, Debug)]
 pub(super) enum SqlValue {
     Id(Uuid),
@@ -42,7 +42,7 @@ impl From<&[u8]> for SqlValue {
     }
 }
 
-/// A question. Its text is this program's own; whatever comes from outside is a value.
+/// A query. Its text is part of the program; all external input is bound as values.
 #[derive(Clone, Debug)]
 pub(super) struct SqlQuery {
     sql: String,
@@ -54,19 +54,19 @@ impl SqlQuery {
         Self { sql: sql.to_owned(), values: Vec::new() }
     }
 
-    /// The value of the text's next `$n`.
+    /// Binds the value of the next `$n` in the text.
     pub(super) fn bind(mut self, value: impl Into<SqlValue>) -> Self {
         self.values.push(value.into());
         self
     }
 
-    /// More text.
+    /// Appends text.
     pub(super) fn push(&mut self, sql: &'static str) -> &mut Self {
         self.sql.push_str(sql);
         self
     }
 
-    /// More text, and a value behind it.
+    /// Appends text and a bound value after it.
     pub(super) fn push_bind(&mut self, sql: &'static str, value: impl Into<SqlValue>) -> &mut Self {
         self.values.push(value.into());
         self.sql.push_str(sql);
@@ -103,13 +103,13 @@ impl SqlQuery {
     }
 }
 
-/// A row of an answer. Columns are counted from 0.
+/// A result row. Columns are numbered from 0.
 pub(super) enum SqlRow {
     Sqlite(SqliteRow),
     Postgres(PgRow),
 }
 
-/// The column at `$index`, as whatever type is wanted.
+/// Reads the column at `$index` as the type that the context requires.
 macro_rules! column {
     ($row:expr, $index:expr) => {
         match $row {
@@ -124,7 +124,7 @@ impl SqlRow {
         column!(self, index)
     }
 
-    /// By reference: it may be large.
+    /// Returns a reference, because the text may be large.
     pub(super) fn text(&self, index: usize) -> sqlx::Result<&str> {
         column!(self, index)
     }
@@ -150,18 +150,18 @@ impl SqlRow {
     }
 }
 
-/// Where answers come from: connections that read, and can't write.
+/// The connections that read. They can't write.
 pub(super) enum ReadPool {
     Sqlite(SqlitePool),
     Postgres(postgres::PostgresReadPool),
 }
 
 impl ReadPool {
-    /// The rows, one by one as they are wanted.
+    /// Returns the rows one by one, as they are polled.
     pub(super) fn fetch(&self, query: SqlQuery) -> BoxStream<'_, sqlx::Result<SqlRow>> {
         match self {
             Self::Sqlite(pool) => query.into_sqlite().fetch(pool).map_ok(SqlRow::Sqlite).boxed(),
-            Self::Postgres(readers) => readers.fetch(query).map_ok(SqlRow::Postgres).boxed(),
+            Self::Postgres(pool) => pool.fetch(query).map_ok(SqlRow::Postgres).boxed(),
         }
     }
 
@@ -174,14 +174,14 @@ impl ReadPool {
     }
 }
 
-/// One connection that sees one moment of the database, though a server may be writing it.
+/// A connection that sees one snapshot of the database, even while a server is writing.
 pub(super) enum SnapshotConnection {
     Sqlite(SqliteConnection),
     Postgres(PgConnection),
 }
 
 impl SnapshotConnection {
-    /// From now on it is this moment.
+    /// Starts the transaction that fixes the snapshot.
     pub(super) async fn begin(&mut self) -> sqlx::Result<()> {
         match self {
             Self::Sqlite(connection) => sqlx::query("BEGIN").execute(connection).await.map(drop),

@@ -1,5 +1,5 @@
-//! The stored form of a commit, which is the same in every database. Must not know SQL, nor which
-//! commits may be appended.
+//! The stored form of a commit, which is the same in every database. Must not know SQL, nor decide if
+//! a commit may be appended.
 
 use super::codec;
 use crate::audit;
@@ -19,7 +19,7 @@ pub(super) struct StoredCommit {
     pub(super) last_seq: Seq,
     pub(super) at: i64,
     pub(super) events: String,
-    /// The events as they were committed, and the row they lead to, for who reads them soon.
+    /// The committed events and the resulting row, for the caches.
     pub(super) records: Arc<[EventRecord]>,
     pub(super) session_row: Option<Arc<SessionRow>>,
     pub(super) session: Option<StoredSession>,
@@ -28,17 +28,17 @@ pub(super) struct StoredCommit {
     pub(super) audit: Vec<audit::AuditEntry>,
 }
 
-/// A session's row.
+/// The stored form of a session's row.
 #[derive(Debug)]
 pub(super) struct StoredSession {
     pub(super) content: String,
     pub(super) owner: String,
-    /// The session that started it.
+    /// The parent session.
     pub(super) parent: Option<String>,
     pub(super) status: &'static str,
 }
 
-/// A question's row.
+/// The stored form of an approval's row.
 #[derive(Debug)]
 pub(super) struct StoredApproval {
     pub(super) id: ApprovalId,
@@ -49,31 +49,32 @@ pub(super) struct StoredApproval {
 }
 
 impl StoredCommit {
-    /// The stored form of `commit`. Errs with the reason when it does not make sense.
+    /// Encodes `commit`. Returns the reason if the commit is invalid.
     pub(super) fn from_commit(commit: &Commit) -> Result<Self, String> {
         let session_id = commit.session_id;
-        let wrong = |why: &str| format!("a commit of session {session_id} was refused: {why}");
-        let last = commit.records.last().ok_or_else(|| wrong("it has no events"))?;
+        let invalid = |reason: &str| format!("invalid commit of session {session_id}: {reason}");
+        let last = commit.records.last().ok_or_else(|| invalid("no events"))?;
         let first = commit.expected_head.0.checked_add(1).map(Seq);
-        let numbered = |first| codec::are_contiguous(&commit.records, first, last.seq);
-        if !first.is_some_and(numbered) || i64::try_from(last.seq.0).is_err() {
-            let why = format!("its events are not numbered from {} + 1", commit.expected_head);
-            return Err(wrong(&why));
+        let is_contiguous = |first| codec::are_contiguous(&commit.records, first, last.seq);
+        if !first.is_some_and(is_contiguous) || i64::try_from(last.seq.0).is_err() {
+            let reason = format!("the events are not numbered from {} + 1", commit.expected_head);
+            return Err(invalid(&reason));
         }
         let projection = &commit.projection;
         let approvals = &projection.approvals;
         if projection.session.as_ref().is_some_and(|row| row.session_id != session_id)
             || approvals.iter().any(|row| row.session_id != session_id)
         {
-            return Err(wrong("it changes rows of another session"));
+            return Err(invalid("it changes rows of another session"));
         }
-        let refused = |why: serde_json::Error| wrong(&why.to_string());
+        let encode_error = |reason: serde_json::Error| invalid(&reason.to_string());
         Ok(Self {
             session_id,
             expected_head: commit.expected_head,
             last_seq: last.seq,
             at: last.at.0,
-            events: codec::encode(&commit.records).map_err(|why| wrong(&why.to_string()))?,
+            events: codec::encode(&commit.records)
+                .map_err(|reason| invalid(&reason.to_string()))?,
             records: commit.records.clone(),
             session_row: projection.session.clone().map(Arc::new),
             session: projection
@@ -81,18 +82,18 @@ impl StoredCommit {
                 .as_ref()
                 .map(StoredSession::from_row)
                 .transpose()
-                .map_err(refused)?,
+                .map_err(encode_error)?,
             approvals: approvals
                 .iter()
                 .map(StoredApproval::from_row)
                 .collect::<Result<_, _>>()
-                .map_err(refused)?,
+                .map_err(encode_error)?,
             spending_update: projection.spending_update.clone(),
             audit: audit::entries_for_commit(session_id, &commit.records, approvals),
         })
     }
 
-    /// About how many bytes it takes.
+    /// Returns the approximate size in bytes.
     pub(super) fn size(&self) -> usize {
         let session = self.session.as_ref().map_or(0, |row| row.content.len());
         let approvals: usize = self.approvals.iter().map(|row| row.content.len()).sum();
@@ -120,7 +121,7 @@ impl StoredApproval {
     }
 }
 
-/// The state as the `state` column has it.
+/// Returns the value of the `state` column.
 pub(super) fn state_name(state: ApprovalState) -> &'static str {
     match state {
         ApprovalState::Pending => "pending",
@@ -130,8 +131,8 @@ pub(super) fn state_name(state: ApprovalState) -> &'static str {
     }
 }
 
-/// The status that the `status` column has. The database allows no other; one that it had all the
-/// same counts as a run.
+/// Parses the value of the `status` column. The database allows no other values; an unknown one is
+/// treated as `running`.
 pub(super) fn parse_status(name: &str) -> SessionStatus {
     use SessionStatus::{Closed, Idle, Running, Waiting};
     [Idle, Running, Waiting, Closed]

@@ -1,5 +1,5 @@
-//! Checking the audit log of a database, whether a server has it open or not (X6). Reads alone, and
-//! takes no lock.
+//! Verifies the audit log of a database, even while a server has it open (X6). Only reads, and takes
+//! no lock.
 
 use super::{
     DatabaseLocation, StoreError, admin_records, error::open_error, postgres,
@@ -7,10 +7,10 @@ use super::{
 };
 use crate::audit::{ChainError, ChainHead, ChainVerifier};
 
-/// Why there is no verdict, or which it is.
+/// The reason why the verification failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
-    /// The log is not what it was.
+    /// The audit log was altered.
     #[error(transparent)]
     Broken(#[from] ChainError),
     /// The database can't be read.
@@ -18,8 +18,8 @@ pub enum AuditError {
     Store(#[from] StoreError),
 }
 
-/// Checks every row of the audit log in the database, and `anchor`, a row as it was once seen;
-/// returns the last row. Sees one moment, though a server may be writing.
+/// Verifies every row of the audit log, and that the log still contains `anchor`, a row seen earlier.
+/// Returns the last row. Reads one consistent snapshot, even while a server is writing.
 pub async fn verify_audit(
     database: impl Into<DatabaseLocation>,
     anchor: Option<ChainHead>,
@@ -29,24 +29,24 @@ pub async fn verify_audit(
         DatabaseLocation::Sqlite(path) => sqlite::open_snapshot(path).await?,
         DatabaseLocation::Postgres(address) => postgres::open_snapshot(address).await?,
     };
-    let failed = |source| open_error(&database, source);
+    let to_store_error = |source| open_error(&database, source);
     let mut verifier = ChainVerifier::new(anchor);
-    let verdict = verify_rows(&mut snapshot, &mut verifier).await.map_err(failed)?;
-    snapshot.close().await.map_err(failed)?;
-    Ok(verifier.finish(verdict?)?)
+    let result = verify_rows(&mut snapshot, &mut verifier).await.map_err(to_store_error)?;
+    snapshot.close().await.map_err(to_store_error)?;
+    Ok(verifier.finish(result?)?)
 }
 
-/// Shows the verifier every row until one is wrong; the log's noted end.
+/// Passes rows to the verifier until one is invalid. Returns the stored head of the log.
 async fn verify_rows(
     snapshot: &mut SnapshotConnection,
     verifier: &mut ChainVerifier,
 ) -> sqlx::Result<Result<Option<ChainHead>, ChainError>> {
     snapshot.begin().await?;
     let mut broken = None;
-    let noted = admin_records::visit_audit_rows(snapshot, |row| {
+    let stored_head = admin_records::visit_audit_rows(snapshot, |row| {
         broken = verifier.verify_row(&row).err();
         broken.is_none()
     })
     .await?;
-    Ok(broken.map_or(Ok(noted), Err))
+    Ok(broken.map_or(Ok(stored_head), Err))
 }

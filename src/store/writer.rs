@@ -1,8 +1,8 @@
-//! The one writer: takes what waits, writes it as one group, and answers each (D4). Must not know
-//! SQL, which is each database's [`Sink`].
+//! The only writer of the database: collects the waiting requests, writes them as one group, and
+//! answers each request (D4). Must not know SQL, which is in the [`WriterBackend`] of each database.
 //!
-//! It has a thread and a small runtime of its own, so that commits go on however busy the actors'
-//! threads are, and so that dropping the journal can wait for the last group.
+//! The writer has its own thread and a small runtime, so that commits do not depend on the load of
+//! the actors' threads, and so that dropping the journal can wait for the last group.
 
 use super::{
     WriteStats,
@@ -37,76 +37,75 @@ use tokio::{
     sync::{mpsc, oneshot},
 };
 
-/// Requests that wait for the writer; beyond it callers wait before their commit is encoded.
+/// Maximum requests in the queue. Beyond it, callers wait before their commit is encoded.
 const QUEUE_MAX: usize = 256;
-/// Requests in one group.
+/// Maximum requests in a group.
 const GROUP_REQUESTS_MAX: usize = 256;
-/// Bytes after which a group takes no more requests.
+/// Number of bytes after which a group accepts no more requests.
 const GROUP_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 type WriteResult = Result<(), JournalError>;
 
-/// What the writer needs of a database: the one connection that writes. It connects when it is
-/// asked for something and has none; whatever errs may leave a transaction open, and the writer then
-/// [`reset`](Self::reset)s it.
+/// The database operations of the writer, on the only connection that writes. The backend connects
+/// when it is called without a connection. An operation that fails may leave a transaction open; the
+/// writer then calls [`disconnect`](Self::disconnect).
 pub(super) trait WriterBackend: Send + 'static {
-    /// The last event of each of these sessions; 0 for those that do not exist.
+    /// Returns the last event of each session; 0 for sessions that do not exist.
     async fn load_heads(&mut self, sessions: &[SessionId]) -> sqlx::Result<Vec<(SessionId, Seq)>>;
 
-    /// What is stored of what the claim limits.
+    /// Returns the stored spending that `precondition` limits.
     async fn load_counted_spending(
         &mut self,
         user: &UserId,
-        claim: &SpendingPrecondition,
+        precondition: &SpendingPrecondition,
     ) -> sqlx::Result<f64>;
 
-    /// The user's open sessions, at most `limit` of them.
+    /// Returns at most `limit` open sessions of the user.
     async fn list_open_sessions(
         &mut self,
         owner: &UserId,
         limit: usize,
     ) -> sqlx::Result<Vec<(SessionId, SessionStatus)>>;
 
-    /// The noted end of the audit log.
+    /// Returns the stored head of the audit log.
     async fn load_audit_head(&mut self) -> sqlx::Result<Option<ChainHead>>;
 
-    /// Stores all of these commits, with the rows of the audit log that they make, or, when it
-    /// errs, none.
+    /// Stores all commits and their rows of the audit log atomically.
     async fn store_commits(
         &mut self,
         commits: &[&StoredCommit],
-        sealed: &[AuditRow],
+        audit_rows: &[AuditRow],
     ) -> sqlx::Result<()>;
 
-    /// Makes the change and writes the row of the audit log, both or, when it errs, neither.
+    /// Makes the change and stores the row of the audit log atomically.
     async fn store_change(&mut self, change: &AuditedChange, row: &AuditRow) -> sqlx::Result<()>;
 
     /// Stores a user's settings.
     async fn store_settings(&mut self, user: &str, content: &str) -> sqlx::Result<()>;
 
-    /// Whether writing works, by writing.
+    /// Checks that writing works, by a write.
     async fn write_heartbeat(&mut self) -> sqlx::Result<()>;
 
-    /// Gives the connection up.
+    /// Drops the connection.
     async fn disconnect(&mut self);
 
-    /// Gives the connection up, and leaves everything in order.
+    /// Writes everything to the database file where that applies, and closes the connection.
     async fn checkpoint(&mut self) -> sqlx::Result<()>;
 }
 
-/// What the writer is asked for.
+/// A request to the writer.
 pub(super) enum WriteRequest {
     /// Append a commit.
     Append(StoredCommit),
     /// Store a user's settings, as JSON.
     StoreSettings { user: String, content: String },
-    /// Append an audit entry, and make the change that it tells of.
+    /// Append an audit entry and make the change that it records.
     StoreChange { change: AuditedChange, entry: AuditEntry },
-    /// Find out which sessions the user has open, for [`Writer::open_sessions`].
+    /// Load the user's open sessions into [`Writer::open_sessions`].
     LoadOpenSessions(UserId),
-    /// See whether writing works.
+    /// Check that writing works.
     Heartbeat,
-    /// Leave everything in order, after what came before. It goes on if it is asked for more.
+    /// Checkpoint the database after the preceding requests. The writer stays usable.
     Checkpoint,
 }
 
@@ -115,111 +114,105 @@ struct QueuedRequest {
     reply: oneshot::Sender<WriteResult>,
 }
 
-/// A runtime for one thread.
+/// Creates a single-threaded runtime.
 pub(super) fn runtime() -> io::Result<Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
 
-/// What was appended.
+/// Number of commits and groups written.
 #[derive(Default)]
 struct WriteCounters {
     commits: AtomicU64,
     groups: AtomicU64,
 }
 
-/// The way to the writer.
+/// The handle of the writer.
 pub(super) struct Writer {
     counters: Arc<WriteCounters>,
     log_tails: LogTailCache,
-    open: OpenSessionCache,
+    open_sessions: OpenSessionCache,
     queue: Option<mpsc::Sender<QueuedRequest>>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 impl Writer {
-    /// Starts the writer on a thread of its own, which runs `runtime`.
-    pub(super) fn start(runtime: Runtime, sink: impl WriterBackend) -> io::Result<Self> {
+    /// Starts the writer on its own thread, which runs `runtime`.
+    pub(super) fn start(runtime: Runtime, backend: impl WriterBackend) -> io::Result<Self> {
         let (queue, requests) = mpsc::channel(QUEUE_MAX);
-        let counts = Arc::<WriteCounters>::default();
-        let recent = LogTailCache::default();
-        let open = OpenSessionCache::default();
+        let counters = Arc::<WriteCounters>::default();
+        let log_tails = LogTailCache::default();
+        let open_sessions = OpenSessionCache::default();
         let mut work = WriterTask {
-            sink,
+            backend,
             heads: HeadCache::default(),
-            log_tails: recent.clone(),
-            open: open.clone(),
+            log_tails: log_tails.clone(),
+            open_sessions: open_sessions.clone(),
             audit_head: None,
             is_failing: false,
             group_timer: GroupCommitTimer::default(),
-            counts: counts.clone(),
+            counters: counters.clone(),
             batch_seconds: histogram!("greenroom_journal_batch_seconds"),
             batch_commits: histogram!("greenroom_journal_batch_commits"),
         };
         let thread = thread::Builder::new()
             .name("journal-writer".to_owned())
             .spawn(move || runtime.block_on(work.run(requests)))?;
-        Ok(Self {
-            counters: counts,
-            log_tails: recent,
-            open,
-            queue: Some(queue),
-            thread: Some(thread),
-        })
+        Ok(Self { counters, log_tails, open_sessions, queue: Some(queue), thread: Some(thread) })
     }
 
-    /// What was appended lately.
+    /// Returns the cache of the newest events and rows.
     pub(super) fn log_tails(&self) -> &LogTailCache {
         &self.log_tails
     }
 
-    /// Which sessions users have open, as far as it was asked for.
+    /// Returns the cache of the users' open sessions.
     pub(super) fn open_sessions(&self) -> &OpenSessionCache {
-        &self.open
+        &self.open_sessions
     }
 
-    /// What was appended since it started.
+    /// Returns the number of writes since the writer was started.
     pub(super) fn stats(&self) -> WriteStats {
         let WriteCounters { commits, groups } = &*self.counters;
         WriteStats { commits: commits.load(Relaxed), groups: groups.load(Relaxed) }
     }
 
-    /// Waits for its turn, makes the request, and waits for the answer. A caller that goes away
-    /// while waiting for the answer leaves the request behind; it is still performed.
+    /// Waits for room in the queue, builds the request, and waits for its result. A request is still
+    /// performed if its caller is dropped while it waits for the result.
     pub(super) async fn submit(
         &self,
         request: impl FnOnce() -> Result<WriteRequest, JournalError>,
     ) -> WriteResult {
         let stopped = || JournalError::Unavailable("the journal's writer has stopped".to_owned());
         let queue = self.queue.as_ref().ok_or_else(stopped)?;
-        let place = queue.reserve().await.map_err(|_| stopped())?;
-        let (answer, answered) = oneshot::channel();
-        // Encoded only now, so that the queue's length bounds the memory of what waits.
-        place.send(QueuedRequest { request: request()?, reply: answer });
-        answered.await.unwrap_or_else(|_| Err(stopped()))
+        let permit = queue.reserve().await.map_err(|_| stopped())?;
+        let (reply, response) = oneshot::channel();
+        // Encoded only now, so that the length of the queue bounds the memory of waiting requests.
+        permit.send(QueuedRequest { request: request()?, reply });
+        response.await.unwrap_or_else(|_| Err(stopped()))
     }
 }
 
 impl Drop for Writer {
-    /// Lets the writer finish what it has, so that the file is free afterwards.
+    /// Waits until the writer has processed its queue, so that the file is free afterwards.
     fn drop(&mut self) {
         self.queue = None;
         let Some(thread) = self.thread.take() else { return };
         if thread.join().is_err() {
-            tracing::error!("the journal's writer had panicked");
+            tracing::error!("the journal's writer panicked");
         }
     }
 }
 
 struct WriterTask<S> {
-    sink: S,
+    backend: S,
     heads: HeadCache,
     log_tails: LogTailCache,
-    open: OpenSessionCache,
-    /// The audit log's last row, once it is known. Sound because one process alone writes.
+    open_sessions: OpenSessionCache,
+    /// The last row of the audit log, once loaded. Relies on this process being the only writer.
     audit_head: Option<ChainHead>,
     is_failing: bool,
     group_timer: GroupCommitTimer,
-    counts: Arc<WriteCounters>,
+    counters: Arc<WriteCounters>,
     batch_seconds: Histogram,
     batch_commits: Histogram,
 }
@@ -228,9 +221,9 @@ impl<S: WriterBackend> WriterTask<S> {
     async fn run(&mut self, mut requests: mpsc::Receiver<QueuedRequest>) {
         while let Some(first) = requests.recv().await {
             if first.request.session_id().is_some()
-                && let Some(wait) = self.group_timer.delay(Instant::now())
+                && let Some(delay) = self.group_timer.delay(Instant::now())
             {
-                tokio::time::sleep(wait).await;
+                tokio::time::sleep(delay).await;
             }
             let mut bytes = first.request.size();
             let mut group = vec![first];
@@ -239,56 +232,59 @@ impl<S: WriterBackend> WriterTask<S> {
                 bytes += next.request.size();
                 group.push(next);
             }
-            let sessions = group.iter().filter_map(|waiting| waiting.request.session_id());
+            let sessions = group.iter().filter_map(|queued| queued.request.session_id());
             self.group_timer.group_started(sessions, Instant::now());
             self.process_group(group).await;
         }
-        if let Err(error) = self.sink.checkpoint().await {
-            tracing::warn!(%error, "the database could not be closed cleanly");
+        if let Err(error) = self.backend.checkpoint().await {
+            tracing::warn!(%error, "failed to close the database cleanly");
         }
     }
 
     async fn process_group(&mut self, group: Vec<QueuedRequest>) {
         let mut appends = Vec::new();
-        let mut checks = Vec::new();
-        let mut settles = Vec::new();
-        for QueuedRequest { request, reply: answer } in group {
+        let mut heartbeats = Vec::new();
+        let mut checkpoints = Vec::new();
+        for QueuedRequest { request, reply } in group {
             match request {
-                WriteRequest::Append(commit) => appends.push((commit, answer)),
-                WriteRequest::Heartbeat => checks.push(answer),
+                WriteRequest::Append(commit) => appends.push((commit, reply)),
+                WriteRequest::Heartbeat => heartbeats.push(reply),
                 WriteRequest::LoadOpenSessions(owner) => {
-                    let read = self
-                        .sink
+                    let loaded = self
+                        .backend
                         .list_open_sessions(&owner, CACHED_SESSIONS_PER_USER_MAX + 1)
                         .await;
-                    let learnt = self.report_result(read).await;
-                    reply(answer, learnt.map(|sessions| self.open.insert_user(owner, sessions)));
+                    let sessions = self.report_result(loaded).await;
+                    send_reply(
+                        reply,
+                        sessions.map(|sessions| self.open_sessions.insert_user(owner, sessions)),
+                    );
                 }
-                WriteRequest::Checkpoint => settles.push(answer),
+                WriteRequest::Checkpoint => checkpoints.push(reply),
                 WriteRequest::StoreSettings { user, content } => {
-                    let stored = self.sink.store_settings(&user, &content).await;
-                    reply(answer, self.report_result(stored).await);
+                    let result = self.backend.store_settings(&user, &content).await;
+                    send_reply(reply, self.report_result(result).await);
                 }
                 WriteRequest::StoreChange { change, entry } => {
-                    let recorded = self.store_change(&change, &entry).await;
-                    let recorded = self.report_result(recorded).await;
-                    let went = |done| if done { Ok(()) } else { Err(JournalError::Conflict) };
-                    reply(answer, recorded.and_then(went));
+                    let result = self.store_change(&change, &entry).await;
+                    let result = self.report_result(result).await;
+                    let to_result = |done| if done { Ok(()) } else { Err(JournalError::Conflict) };
+                    send_reply(reply, result.and_then(to_result));
                 }
             }
         }
         if !appends.is_empty() {
             self.append_and_reply(appends).await;
         }
-        if !checks.is_empty() {
-            let checked = self.sink.write_heartbeat().await;
-            let checked = self.report_result(checked).await;
-            checks.into_iter().for_each(|answer| reply(answer, checked.clone()));
+        if !heartbeats.is_empty() {
+            let result = self.backend.write_heartbeat().await;
+            let result = self.report_result(result).await;
+            heartbeats.into_iter().for_each(|reply| send_reply(reply, result.clone()));
         }
-        if !settles.is_empty() {
-            let settled = self.sink.checkpoint().await;
-            let settled = self.report_result(settled).await;
-            settles.into_iter().for_each(|answer| reply(answer, settled.clone()));
+        if !checkpoints.is_empty() {
+            let result = self.backend.checkpoint().await;
+            let result = self.report_result(result).await;
+            checkpoints.into_iter().for_each(|reply| send_reply(reply, result.clone()));
         }
     }
 
@@ -297,119 +293,121 @@ impl<S: WriterBackend> WriterTask<S> {
         appends: Vec<(StoredCommit, oneshot::Sender<WriteResult>)>,
     ) {
         let commits: Vec<&StoredCommit> = appends.iter().map(|(commit, _)| commit).collect();
-        let mut appended = self.append(&commits, HeadSource::Cache).await;
-        if appended.as_ref().is_err_and(is_seq_conflict) {
-            // A place in a log was taken that was thought free: judge all again by what is stored.
+        let mut result = self.append(&commits, HeadSource::Cache).await;
+        if result.as_ref().is_err_and(is_seq_conflict) {
+            // The cached heads were wrong: validate all commits again with the stored heads.
             self.reset().await;
-            appended = self.append(&commits, HeadSource::Database).await;
+            result = self.append(&commits, HeadSource::Database).await;
         }
-        match self.report_result(appended).await {
+        match self.report_result(result).await {
             Ok(answers) => {
-                for ((_, answer), with) in appends.into_iter().zip(answers) {
-                    reply(answer, with);
+                for ((_, reply), result) in appends.into_iter().zip(answers) {
+                    send_reply(reply, result);
                 }
             }
             Err(error) => {
-                appends.into_iter().for_each(|(_, answer)| reply(answer, Err(error.clone())));
+                appends.into_iter().for_each(|(_, reply)| send_reply(reply, Err(error.clone())));
             }
         }
     }
 
-    /// Appends all commits that follow their session's head and whose claims hold; says for each
-    /// what became of it.
+    /// Appends all commits that follow their session's head and whose preconditions are met. Returns
+    /// the result of each commit.
     async fn append(
         &mut self,
         commits: &[&StoredCommit],
-        trust: HeadSource,
+        head_source: HeadSource,
     ) -> sqlx::Result<Vec<WriteResult>> {
-        self.heads.load_missing(&mut self.sink, commits, trust).await?;
-        let have_room = spending_check::validate_preconditions(&mut self.sink, commits).await?;
-        let funded: Vec<&StoredCommit> = commits
+        self.heads.load_missing(&mut self.backend, commits, head_source).await?;
+        let met_preconditions =
+            spending_check::validate_preconditions(&mut self.backend, commits).await?;
+        let affordable: Vec<&StoredCommit> = commits
             .iter()
-            .zip(&have_room)
-            .filter_map(|(commit, has_room)| has_room.then_some(*commit))
+            .zip(&met_preconditions)
+            .filter_map(|(commit, is_met)| is_met.then_some(*commit))
             .collect();
-        let (verdicts, written) = self.heads.validate_commits(&funded);
-        let accepted: Vec<&StoredCommit> = funded
+        let (verdicts, written) = self.heads.validate_commits(&affordable);
+        let accepted: Vec<&StoredCommit> = affordable
             .iter()
             .zip(&verdicts)
             .filter_map(|(commit, follows)| follows.then_some(*commit))
             .collect();
         if !accepted.is_empty() {
             let entries = || accepted.iter().flat_map(|commit| &commit.audit);
-            let mut sealed = Vec::new();
+            let mut audit_rows = Vec::new();
             if entries().next().is_some() {
                 let mut head = self.load_audit_head().await?;
-                sealed = entries().map(|entry| head.append(entry)).collect();
+                audit_rows = entries().map(|entry| head.append(entry)).collect();
             }
-            let began = Instant::now();
-            self.sink.store_commits(&accepted, &sealed).await?;
-            self.batch_seconds.record(began.elapsed().as_secs_f64());
+            let started_at = Instant::now();
+            self.backend.store_commits(&accepted, &audit_rows).await?;
+            self.batch_seconds.record(started_at.elapsed().as_secs_f64());
             self.batch_commits.record(accepted.len() as f64);
             self.heads.update(written);
             self.log_tails.insert_commits(&accepted);
-            self.open.apply_commits(&accepted);
-            self.counts.commits.fetch_add(accepted.len() as u64, Relaxed);
-            self.counts.groups.fetch_add(1, Relaxed);
-            self.audit_head = sealed.last().map(AuditRow::head).or(self.audit_head);
+            self.open_sessions.apply_commits(&accepted);
+            self.counters.commits.fetch_add(accepted.len() as u64, Relaxed);
+            self.counters.groups.fetch_add(1, Relaxed);
+            self.audit_head = audit_rows.last().map(AuditRow::head).or(self.audit_head);
         }
-        let mut follow = verdicts.into_iter();
-        let answer = |has_room| match has_room {
+        let mut verdicts = verdicts.into_iter();
+        let to_result = |is_met| match is_met {
             false => Err(JournalError::BudgetExceeded),
-            true if follow.next().unwrap_or(false) => Ok(()),
+            true if verdicts.next().unwrap_or(false) => Ok(()),
             true => Err(JournalError::Conflict),
         };
-        Ok(have_room.into_iter().map(answer).collect())
+        Ok(met_preconditions.into_iter().map(to_result).collect())
     }
 
-    /// Whether it was done: a session that has moved on is not purged.
+    /// Makes an audited change. Returns false if it is a purge of a session that has newer events.
     async fn store_change(
         &mut self,
         change: &AuditedChange,
         entry: &AuditEntry,
     ) -> sqlx::Result<bool> {
         if let AuditedChange::Purge(session_id, expected) = *change {
-            let head = self.sink.load_heads(&[session_id]).await?;
+            let head = self.backend.load_heads(&[session_id]).await?;
             let is_expected = |(_, head): &(SessionId, Seq)| *head == expected;
             if expected == Seq(0) || !head.first().is_some_and(is_expected) {
                 return Ok(false);
             }
-            // It has none once it is gone; and if that fails, all are forgotten.
+            // A purged session has no head. If the purge fails, the heads are loaded again.
             self.heads.clear();
         }
         let mut head = self.load_audit_head().await?;
         let row = head.append(entry);
-        self.sink.store_change(change, &row).await?;
+        self.backend.store_change(change, &row).await?;
         if let AuditedChange::Purge(session_id, _) = *change {
             self.log_tails.remove(session_id);
-            // Whose it was is not known here; it is seldom enough.
-            self.open.clear();
+            // The session's owner is not known here. Purges are rare, so the whole cache is cleared.
+            self.open_sessions.clear();
         }
         self.audit_head = Some(head);
         Ok(true)
     }
 
-    /// The audit log's last row. Where its note is gone, the rows go on from nothing, and a check
-    /// of the log says so; refusing every write for it would help nobody.
+    /// Returns the last row of the audit log. If the stored head is missing, the chain continues from
+    /// an empty head, and a verification of the log reports it. Rejecting every write instead would
+    /// not help.
     async fn load_audit_head(&mut self) -> sqlx::Result<ChainHead> {
         match self.audit_head {
             Some(head) => Ok(head),
             None => {
-                let head = self.sink.load_audit_head().await?.unwrap_or(ChainHead::empty());
+                let head = self.backend.load_audit_head().await?.unwrap_or(ChainHead::empty());
                 Ok(*self.audit_head.insert(head))
             }
         }
     }
 
-    /// What callers are told of a result. Tells the operator when writing stops working and when
-    /// it works again, once each.
+    /// Converts a result for the callers. Logs once when writing starts to fail, and once when it
+    /// works again. Resets the writer after a failure.
     async fn report_result<T>(&mut self, result: sqlx::Result<T>) -> Result<T, JournalError> {
         match &result {
-            Ok(_) if self.is_failing => tracing::info!("the database can be written again"),
+            Ok(_) if self.is_failing => tracing::info!("writing to the database works again"),
             Ok(_) => {}
             Err(error) => {
                 if !self.is_failing {
-                    tracing::error!(%error, "the database can't be written");
+                    tracing::error!(%error, "failed to write to the database");
                 }
                 self.reset().await;
             }
@@ -418,19 +416,19 @@ impl<S: WriterBackend> WriterTask<S> {
         result.map_err(|error| journal_error(&error))
     }
 
-    /// Forgets everything about the database: whatever a failed write left, the next one finds a
-    /// fresh connection without a transaction, and reads the heads that count.
+    /// Clears all cached state and drops the connection. After a failed write, the next one uses a new
+    /// connection without a transaction, and loads the stored heads.
     async fn reset(&mut self) {
         self.heads.clear();
         self.log_tails.clear();
-        self.open.clear();
+        self.open_sessions.clear();
         self.audit_head = None;
-        self.sink.disconnect().await;
+        self.backend.disconnect().await;
     }
 }
 
 impl WriteRequest {
-    /// The session that it commits to.
+    /// Returns the session that the request commits to.
     fn session_id(&self) -> Option<SessionId> {
         match self {
             Self::Append(commit) => Some(commit.session_id),
@@ -442,7 +440,7 @@ impl WriteRequest {
         }
     }
 
-    /// About how many bytes it writes.
+    /// Returns the approximate number of bytes to write.
     fn size(&self) -> usize {
         match self {
             Self::Append(commit) => commit.size(),
@@ -455,12 +453,12 @@ impl WriteRequest {
     }
 }
 
-/// Whether a commit's place in its log was taken.
+/// True if another commit with the same number exists in the session's log.
 fn is_seq_conflict(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(|error| error.is_unique_violation())
 }
 
-fn reply(answer: oneshot::Sender<WriteResult>, with: WriteResult) {
-    // Who asked may have gone away; the write stands.
-    drop(answer.send(with));
+fn send_reply(reply: oneshot::Sender<WriteResult>, result: WriteResult) {
+    // The caller may have been dropped; the write is still done.
+    drop(reply.send(result));
 }

@@ -69,7 +69,7 @@ async fn wait_until_waiting_for_lock(house: &TestServer, session: &str) {
         loop {
             let actor = house.get(&format!("/admin/actors/sessions/{session}")).await.expect_ok();
             let whom = actor["actor"]["waiting"]["for_whom"].as_str().unwrap_or_default();
-            if whom.starts_with("its turn: wallet:") {
+            if whom.starts_with("exclusive lock wallet:") {
                 return;
             }
             tokio::time::sleep(POLL_INTERVAL).await;

@@ -1,5 +1,4 @@
-//! The course of a delegation, from the task to the answer: one line of steps, each of which waits
-//! for what it needs.
+//! The loop of a delegation, from the task to the result. Its steps run one after another.
 
 use super::{ChildRequest, DelegationDeps, DelegationParams};
 use crate::{
@@ -24,7 +23,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// What is wanted of the child while it works, and whether there is something to look at.
+/// The requests not yet sent to the child, and a signal to wake the loop.
 #[derive(Default)]
 pub(super) struct PendingRequests {
     close: RefCell<Option<UserId>>,
@@ -42,8 +41,8 @@ impl PendingRequests {
         self.wake();
     }
 
-    pub(super) fn request_narrow(&self, within: Arc<Settings>) {
-        *self.narrow.borrow_mut() = Some(within);
+    pub(super) fn request_narrow(&self, parent_settings: Arc<Settings>) {
+        *self.narrow.borrow_mut() = Some(parent_settings);
         self.wake();
     }
 }
@@ -60,23 +59,23 @@ pub(super) struct DelegationLoop {
     child_state: ChildLogState,
 }
 
-/// What is known of the child by its log.
+/// The state of the child according to its log.
 #[derive(Default)]
 struct ChildLogState {
-    /// Its newest complete message.
+    /// The child's newest complete message.
     last_message: Option<(MessageId, String)>,
     run_end: Option<RunEnd>,
     closed: bool,
 }
 
-/// How its run ended.
+/// The end of the child's run.
 enum RunEnd {
     Completed { message_id: MessageId },
     Failed { error: String },
     Cancelled { by: UserId },
 }
 
-/// There is nothing to do any more.
+/// The loop ends: there is nothing left to do.
 struct LoopExit;
 
 impl DelegationLoop {
@@ -100,8 +99,8 @@ impl DelegationLoop {
         }
     }
 
-    /// Ends when the child has closed and the parent has its last event; with what becomes of the
-    /// call, where that is wanted.
+    /// Runs until the child has closed and the parent has its last event. Returns the outcome of the
+    /// call if one is needed.
     pub(super) async fn run(mut self) -> Option<ToolOutcome> {
         if let Err(outcome) = self.start_child().await {
             return Some(outcome);
@@ -118,32 +117,33 @@ impl DelegationLoop {
         }
     }
 
-    /// Gives the child its task, unless it has it.
+    /// Creates the child with its task, unless the child exists.
     async fn start_child(&self) -> Result<(), ToolOutcome> {
-        let DelegationParams { child, after_seq: after, request: end, .. } = &self.params;
-        let ChildRequest::RunTask { task: errand, .. } = end else { return Ok(()) };
-        if *after == Seq(0) {
-            let create = Input::CreateChild { task: errand.clone() };
+        let DelegationParams { child, after_seq, request, .. } = &self.params;
+        let ChildRequest::RunTask { task, .. } = request else { return Ok(()) };
+        if *after_seq == Seq(0) {
+            let create = Input::CreateChild { task: task.clone() };
             match self.execute(*child, create).await {
                 Ok(()) => return Ok(()),
                 Err(PermanentCommandError::Rejected(Rejection::SessionExists)) => {}
-                Err(refused) => return Err(non_retryable_failure(&refused.to_string())),
+                Err(error) => return Err(non_retryable_failure(&error.to_string())),
             }
         }
-        // What its parent allows may have become less since.
-        self.pending_requests.narrow.borrow_mut().get_or_insert(errand.settings.clone());
+        // The parent's settings may have been tightened since the child was created.
+        self.pending_requests.narrow.borrow_mut().get_or_insert(task.settings.clone());
         Ok(())
     }
 
-    /// Tells the child what is wanted of it; what it can't take now is tried again.
+    /// Sends the pending requests to the child. A request stays pending if the child is parked.
     async fn send_pending_requests(&self) {
         let child = self.params.child;
-        let within = self.pending_requests.narrow.take();
-        if let Some(within) = within
-            && let Err(PermanentCommandError::Parked(_)) =
-                self.execute(child, Input::NarrowSettings { parent_settings: within.clone() }).await
+        let parent_settings = self.pending_requests.narrow.take();
+        if let Some(parent_settings) = parent_settings
+            && let Err(PermanentCommandError::Parked(_)) = self
+                .execute(child, Input::NarrowSettings { parent_settings: parent_settings.clone() })
+                .await
         {
-            self.pending_requests.narrow.borrow_mut().get_or_insert(within);
+            self.pending_requests.narrow.borrow_mut().get_or_insert(parent_settings);
         }
         let by = self.pending_requests.close.borrow().clone();
         if let Some(by) = by {
@@ -154,25 +154,25 @@ impl DelegationLoop {
         }
     }
 
-    /// Sees to it that the bus tells when there is more.
+    /// Subscribes to the child's events, unless the subscription is still active.
     async fn subscribe(&mut self) {
         if self.is_subscribed && !self.subscription.is_detached() {
             return;
         }
-        let (attachment, recipient) = (self.subscription.clone(), self.recipient.clone());
-        let attach = Subscribe { session_id: self.params.child, handle: attachment, recipient };
-        self.is_subscribed = self.deps.bus.ask(attach).await.is_some();
+        let (handle, recipient) = (self.subscription.clone(), self.recipient.clone());
+        let request = Subscribe { session_id: self.params.child, handle, recipient };
+        self.is_subscribed = self.deps.bus.ask(request).await.is_some();
     }
 
-    /// Reads on in the child's log, and tells the parent what it does not know; false where there is
-    /// nothing new.
+    /// Reads the next page of the child's log and sends new events to the parent. Returns false if
+    /// there is no further event.
     async fn mirror_page(&mut self) -> Result<bool, LoopExit> {
-        let (child, after) = (self.params.child, self.params.after_seq);
+        let (child, after_seq) = (self.params.child, self.params.after_seq);
         let page = loop {
             match self.deps.journal.load_events(child, self.last_read_seq, LOG_PAGE_EVENTS).await {
                 Ok(page) => break page,
                 Err(error) => {
-                    tracing::warn!(%child, %error, "a child's log can't be read; trying again");
+                    tracing::warn!(%child, %error, "failed to read a child's log; retrying");
                     sleep(STORE_RETRY_DELAY).await;
                 }
             }
@@ -181,7 +181,7 @@ impl DelegationLoop {
             return self.check_child_exists().await;
         };
         page.iter().for_each(|record| self.child_state.apply_event(record));
-        let new: Vec<_> = page.into_iter().filter(|record| record.seq > after).collect();
+        let new: Vec<_> = page.into_iter().filter(|record| record.seq > after_seq).collect();
         if !new.is_empty() {
             self.send_to_parent(Input::ChildEventsReceived { child, records: new.into() }).await?;
         }
@@ -189,7 +189,7 @@ impl DelegationLoop {
         Ok(true)
     }
 
-    /// Nothing has happened; or the log is gone, or never began.
+    /// Handles an empty page: reports to the parent if the child's log was purged or never existed.
     async fn check_child_exists(&self) -> Result<bool, LoopExit> {
         let child = self.params.child;
         match self.deps.journal.load_head(child).await {
@@ -201,27 +201,27 @@ impl DelegationLoop {
         }
     }
 
-    /// A parent that can't be told comes back from its log, and sees to the child anew.
+    /// Sends an input to the parent. If it fails, the loop ends: the parent is rebuilt from its log
+    /// and starts a new delegation.
     async fn send_to_parent(&self, input: Input) -> Result<(), LoopExit> {
         self.execute(self.deps.parent, input).await.map_err(|_| LoopExit)
     }
 
-    /// Waits until there is more, or until it is time to make sure that somebody would tell.
+    /// Waits for a signal, at most until the next check of the subscription.
     async fn wait_for_wakeup(&self) {
-        // Whether it was told or not, it looks.
+        // The loop continues after a signal and after the timeout alike.
         drop(timeout(CHILD_CHECK_INTERVAL, self.pending_requests.wakeup.notified()).await);
     }
 
-    /// What becomes of the call.
+    /// Returns the outcome of the call.
     fn outcome(self) -> Option<ToolOutcome> {
-        let ChildRequest::RunTask { task: errand, result_bytes_max, .. } = &self.params.request
-        else {
+        let ChildRequest::RunTask { task, result_bytes_max, .. } = &self.params.request else {
             return None;
         };
-        Some(truncate_outcome(self.child_state.outcome(&errand.agent), *result_bytes_max))
+        Some(truncate_outcome(self.child_state.outcome(&task.agent), *result_bytes_max))
     }
 
-    /// Has a session take the input. What passes by itself is waited for.
+    /// Sends an input to a session. Retries after temporary errors.
     async fn execute(
         &self,
         session_id: SessionId,
@@ -250,13 +250,13 @@ impl DelegationLoop {
     }
 }
 
-/// A failure that stays one: another attempt finds the same child.
+/// Returns a permanent failure: another attempt would find the same child.
 fn non_retryable_failure(error: &str) -> ToolOutcome {
     let error = truncate(error, TOOL_ERROR_BYTES_MAX).to_owned();
     ToolOutcome::Failed { error, hint: RetryHint::Permanent }
 }
 
-/// Why a session did not take something, and will not.
+/// The reason why a session permanently rejects an input.
 #[derive(Debug, thiserror::Error)]
 enum PermanentCommandError {
     #[error(transparent)]
@@ -275,7 +275,7 @@ impl ChildLogState {
         } else if let E::RunFailed { error, .. } = &record.event {
             self.run_end = Some(RunEnd::Failed { error: error.clone() });
         } else if let E::RunCancelled { by, .. } = &record.event {
-            // Of what waited behind its run nothing was to come.
+            // The run ended before; this event cancels a message that was queued behind it.
             self.run_end.get_or_insert(RunEnd::Cancelled { by: by.clone() });
         } else if let E::SessionClosed { .. } = &record.event {
             self.closed = true;
@@ -285,18 +285,18 @@ impl ChildLogState {
     fn outcome(self, agent: &AgentName) -> ToolOutcome {
         match self.run_end {
             Some(RunEnd::Completed { message_id }) => {
-                let said = self.last_message.filter(|(id, _)| *id == message_id);
-                let text = said.map(|(_, text)| text).unwrap_or_default();
+                let message = self.last_message.filter(|(id, _)| *id == message_id);
+                let text = message.map(|(_, text)| text).unwrap_or_default();
                 ToolOutcome::Completed(ToolOutput { text, ..ToolOutput::default() })
             }
             Some(RunEnd::Failed { error }) => {
                 non_retryable_failure(&format!("{agent} failed: {error}"))
             }
             Some(RunEnd::Cancelled { by }) => {
-                non_retryable_failure(&format!("{by} cancelled the work of {agent}"))
+                non_retryable_failure(&format!("{by} cancelled the task of {agent}"))
             }
             None => non_retryable_failure(&format!(
-                "the session of {agent} is gone, and so is its work"
+                "the session of {agent} ended before its task was finished"
             )),
         }
     }

@@ -1,8 +1,8 @@
-//! What is held back for the length of a flush interval, so that it leaves together (E5). Pure: the
-//! bus brings the items and the time.
+//! A session's items that are held back for a flush interval and then sent together (E5). Free of
+//! I/O: the bus supplies the items and the time.
 //!
-//! Text and the progress of tools may wait; everything else leaves at once, and what waited leaves
-//! before it. So the order is that of what happened, and with it every cursor.
+//! Text and tool progress may wait. Every other item is sent immediately, after the waiting ones. The
+//! order of events is therefore preserved, and with it every cursor.
 
 use super::{BusMessage, TextDelta};
 use crate::limits::{BATCH_BYTES_MAX, BATCH_ITEMS_MAX};
@@ -12,7 +12,7 @@ use greenroom_core::{
 };
 use std::sync::Arc;
 
-/// What waits, of one session, in order.
+/// The waiting items of one session, in order.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     items: Vec<BatchItem>,
@@ -23,43 +23,43 @@ pub(super) struct Batch {
 enum BatchItem {
     /// Text of one message, without gaps.
     Text { run_id: RunId, step: u32, message_id: MessageId, offset: usize, text: String },
-    /// A commit of nothing but progress.
+    /// A commit that contains only progress events.
     Progress(BusMessage),
 }
 
 impl Batch {
-    /// Takes an item in; what must leave now comes back, in order.
-    pub(super) fn push(&mut self, live: BusMessage) -> Vec<BusMessage> {
-        match live {
+    /// Adds an item. Returns the items to send now, in order.
+    pub(super) fn push(&mut self, message: BusMessage) -> Vec<BusMessage> {
+        match message {
             BusMessage::Delta(delta) => self.push_text(&delta),
             BusMessage::Committed { ref records, .. } => {
-                let waits = |record: &_| is_progress(record);
-                if !records.iter().all(waits) {
-                    return self.drain_with(live);
+                let is_batchable = |record: &_| is_progress(record);
+                if !records.iter().all(is_batchable) {
+                    return self.drain_with(message);
                 }
-                self.items.push(BatchItem::Progress(live));
+                self.items.push(BatchItem::Progress(message));
             }
-            BusMessage::Draining | BusMessage::Purged => return self.drain_with(live),
+            BusMessage::Draining | BusMessage::Purged => return self.drain_with(message),
         }
         let is_full = self.bytes >= BATCH_BYTES_MAX || self.items.len() >= BATCH_ITEMS_MAX;
         if is_full { self.drain() } else { Vec::new() }
     }
 
-    /// All that waits, in order.
+    /// Removes and returns all waiting items, in order.
     pub(super) fn drain(&mut self) -> Vec<BusMessage> {
         self.bytes = 0;
         self.items.drain(..).map(BusMessage::from).collect()
     }
 
-    /// Whether nothing waits.
+    /// True if no item waits.
     pub(super) fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    fn drain_with(&mut self, live: BusMessage) -> Vec<BusMessage> {
-        let mut all = self.drain();
-        all.push(live);
-        all
+    fn drain_with(&mut self, message: BusMessage) -> Vec<BusMessage> {
+        let mut messages = self.drain();
+        messages.push(message);
+        messages
     }
 
     fn push_text(&mut self, delta: &TextDelta) {
@@ -81,9 +81,9 @@ impl Batch {
 }
 
 impl From<BatchItem> for BusMessage {
-    fn from(held: BatchItem) -> Self {
-        match held {
-            BatchItem::Progress(live) => live,
+    fn from(item: BatchItem) -> Self {
+        match item {
+            BatchItem::Progress(message) => message,
             BatchItem::Text { run_id, step, message_id, offset, text } => {
                 let text = text.into();
                 Self::Delta(Arc::new(TextDelta { run_id, step, message_id, offset, text }))
@@ -137,9 +137,9 @@ mod tests {
         (seq, SessionEvent::SessionClosed { by: UserId::parse("u").unwrap() })
     }
 
-    /// `m@3:abc` for text, `#7,8` for events.
-    fn format_items(lives: &[BusMessage]) -> Vec<String> {
-        let one = |live: &BusMessage| match live {
+    /// Formats text as `m@3:abc` and events as `#7,8`.
+    fn format_items(messages: &[BusMessage]) -> Vec<String> {
+        let format_item = |message: &BusMessage| match message {
             BusMessage::Delta(delta) => {
                 format!("{}@{}:{}", delta.message_id, delta.offset, delta.text)
             }
@@ -150,13 +150,13 @@ mod tests {
             BusMessage::Draining => "draining".to_owned(),
             BusMessage::Purged => "purged".to_owned(),
         };
-        lives.iter().map(one).collect()
+        messages.iter().map(format_item).collect()
     }
 
     #[test]
     fn e5_batched_text_and_progress_flush_in_order_before_other_events() {
         let mut batch = Batch::default();
-        for live in [
+        for message in [
             text("m", 0, "ab"),
             text("m", 2, "c"),
             committed([progress(7)]),
@@ -164,7 +164,7 @@ mod tests {
             text("m", 5, "!"),
             committed([progress(8), progress(9)]),
         ] {
-            assert!(batch.push(live).is_empty());
+            assert!(batch.push(message).is_empty());
         }
         let out = batch.push(committed([progress(10), closed(11)]));
         assert_eq!(format_items(&out), ["m@0:abc", "#7", "m@3:é!", "#8,9", "#10,11"]);
@@ -174,16 +174,17 @@ mod tests {
     }
 
     #[test]
-    fn e5_texts_of_two_messages_and_texts_with_a_gap_stay_apart() {
+    fn e5_texts_of_two_messages_and_texts_with_a_gap_are_not_merged() {
         let mut batch = Batch::default();
-        for live in [text("m", 0, "a"), text("n", 1, "b"), text("n", 3, "c"), text("n", 4, "d")] {
-            assert!(batch.push(live).is_empty());
+        for message in [text("m", 0, "a"), text("n", 1, "b"), text("n", 3, "c"), text("n", 4, "d")]
+        {
+            assert!(batch.push(message).is_empty());
         }
         assert_eq!(format_items(&batch.drain()), ["m@0:a", "n@1:b", "n@3:cd"]);
     }
 
     #[test]
-    fn e5_no_more_waits_than_the_limits_allow() {
+    fn e5_batch_flushes_at_its_limits() {
         let mut batch = Batch::default();
         let piece = "x".repeat(1000);
         let mut pieces = 0;
@@ -195,16 +196,16 @@ mod tests {
             }
         };
         assert_eq!(pieces, BATCH_BYTES_MAX.div_ceil(1000));
-        assert_eq!(out.len(), 1, "it is one text");
-        let mut held = 0;
+        assert_eq!(out.len(), 1, "the texts are merged");
+        let mut count = 0;
         for seq in 1.. {
             let out = batch.push(committed([progress(seq)]));
-            held += 1;
+            count += 1;
             if !out.is_empty() {
-                assert_eq!(out.len(), held);
+                assert_eq!(out.len(), count);
                 break;
             }
         }
-        assert_eq!(held, BATCH_ITEMS_MAX);
+        assert_eq!(count, BATCH_ITEMS_MAX);
     }
 }

@@ -1,23 +1,24 @@
-//! Letting the threads that write what was told run, where they share a core with this one.
+//! Yields the CPU to the threads that write to clients, where they share a core with this thread.
 //!
-//! They take the core from nobody, so where pieces of many sessions come together each would wait until
-//! the last of them was read (docs/performance.md). What comes in bursts is better written in one go.
+//! Those threads never preempt this one. Without a yield, short deltas of many sessions would each
+//! wait until the last of them was processed (docs/performance.md). Bursts are better written
+//! together, so long deltas do not cause a yield.
 
 use std::{
     thread,
     time::{Duration, Instant},
 };
 
-/// Bytes of a piece, at most, that came by itself.
+/// Maximum bytes of a delta that counts as short, which means that it arrived alone.
 const SHORT_DELTA_BYTES_MAX: usize = 64;
-/// Short pieces after which others are let run.
+/// Number of short deltas after which the thread yields.
 const SHORT_DELTAS_PER_YIELD: u32 = 8;
-/// Whoever keeps the core for longer had other things to do than to write so few pieces.
+/// A longer yield shows that the other threads did more than write a few deltas.
 const YIELD_DURATION_MAX: Duration = Duration::from_millis(1);
-/// Turns that are left out then: a busy machine gets the core often enough.
+/// Number of yields to skip after a slow one: a busy machine switches threads often enough.
 const YIELDS_SKIPPED_WHEN_BUSY: u32 = 1_000;
 
-/// Knows when it is the others' turn.
+/// Decides when the thread yields.
 #[derive(Default)]
 pub(super) struct YieldPolicy {
     short_deltas: u32,
@@ -25,17 +26,17 @@ pub(super) struct YieldPolicy {
 }
 
 impl YieldPolicy {
-    /// A piece of so many bytes was told.
+    /// Counts a delta of `bytes` bytes that was sent, and yields if it is time to.
     pub(super) fn on_delta_sent(&mut self, bytes: usize) {
         self.on_delta_sent_with(bytes, || {
-            let given_at = Instant::now();
+            let started_at = Instant::now();
             thread::yield_now();
-            given_at.elapsed()
+            started_at.elapsed()
         });
     }
 
-    /// `give` gives the core away and says for how long it was gone.
-    fn on_delta_sent_with(&mut self, bytes: usize, give: impl FnOnce() -> Duration) {
+    /// The same, with a replaceable yield. `yield_now` yields and returns the time it took.
+    fn on_delta_sent_with(&mut self, bytes: usize, yield_now: impl FnOnce() -> Duration) {
         if bytes > SHORT_DELTA_BYTES_MAX {
             return;
         }
@@ -46,7 +47,7 @@ impl YieldPolicy {
         self.short_deltas = 0;
         if self.yields_to_skip > 0 {
             self.yields_to_skip -= 1;
-        } else if give() > YIELD_DURATION_MAX {
+        } else if yield_now() > YIELD_DURATION_MAX {
             self.yields_to_skip = YIELDS_SKIPPED_WHEN_BUSY;
         }
     }
@@ -56,37 +57,34 @@ impl YieldPolicy {
 mod tests {
     use super::*;
 
-    /// How often the core is given away while so many pieces of so many bytes are told.
-    fn count_yields(courtesy: &mut YieldPolicy, pieces: u32, bytes: usize, gone: Duration) -> u32 {
-        let mut turns = 0;
-        for _ in 0..pieces {
-            courtesy.on_delta_sent_with(bytes, || {
-                turns += 1;
-                gone
+    /// Returns the number of yields while `deltas` deltas of `bytes` bytes each are sent.
+    fn count_yields(policy: &mut YieldPolicy, deltas: u32, bytes: usize, took: Duration) -> u32 {
+        let mut yields = 0;
+        for _ in 0..deltas {
+            policy.on_delta_sent_with(bytes, || {
+                yields += 1;
+                took
             });
         }
-        turns
+        yields
     }
 
     #[test]
     fn yields_after_several_short_deltas_and_never_for_long_ones() {
-        let mut courtesy = YieldPolicy::default();
-        assert_eq!(count_yields(&mut courtesy, SHORT_DELTAS_PER_YIELD - 1, 10, Duration::ZERO), 0);
-        assert_eq!(count_yields(&mut courtesy, 1, 10, Duration::ZERO), 1);
+        let mut policy = YieldPolicy::default();
+        assert_eq!(count_yields(&mut policy, SHORT_DELTAS_PER_YIELD - 1, 10, Duration::ZERO), 0);
+        assert_eq!(count_yields(&mut policy, 1, 10, Duration::ZERO), 1);
+        assert_eq!(count_yields(&mut policy, 10 * SHORT_DELTAS_PER_YIELD, 10, Duration::ZERO), 10);
         assert_eq!(
-            count_yields(&mut courtesy, 10 * SHORT_DELTAS_PER_YIELD, 10, Duration::ZERO),
-            10
-        );
-        assert_eq!(
-            count_yields(&mut courtesy, 10 * SHORT_DELTAS_PER_YIELD, 1_000, Duration::ZERO),
+            count_yields(&mut policy, 10 * SHORT_DELTAS_PER_YIELD, 1_000, Duration::ZERO),
             0
         );
     }
 
     #[test]
     fn skips_yields_after_a_slow_one() {
-        let mut courtesy = YieldPolicy::default();
-        let pieces = (2 * YIELDS_SKIPPED_WHEN_BUSY + 3) * SHORT_DELTAS_PER_YIELD;
-        assert_eq!(count_yields(&mut courtesy, pieces, 10, 2 * YIELD_DURATION_MAX), 3);
+        let mut policy = YieldPolicy::default();
+        let deltas = (2 * YIELDS_SKIPPED_WHEN_BUSY + 3) * SHORT_DELTAS_PER_YIELD;
+        assert_eq!(count_yields(&mut policy, deltas, 10, 2 * YIELD_DURATION_MAX), 3);
     }
 }

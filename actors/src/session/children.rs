@@ -1,4 +1,4 @@
-//! The sessions that work for this one (S8): for each that is not closed a [`Delegation`] sees to it.
+//! Child sessions (S8): one [`Delegation`] actor for each child session that is not closed.
 
 use super::Session;
 use crate::{
@@ -20,22 +20,22 @@ impl Session {
     pub(super) fn start_child(
         &mut self,
         attempt_id: AttemptId,
-        errand: Arc<ChildTask>,
-        after: Seq,
+        task: Arc<ChildTask>,
+        after_seq: Seq,
         rules: &Rules,
         ctx: &mut Context<Self>,
     ) {
-        let (child, call_id) = (errand.child, errand.parent.call_id);
+        let (child, call_id) = (task.child, task.parent.call_id);
         let limit = rules.tool(DELEGATE_TOOL).map(|tool| tool.result_bytes_max);
         let result_bytes_max = limit.unwrap_or(TOOL_RESULT_BYTES_DEFAULT);
         let session = self.own_mailbox(ctx);
-        let end = ChildRequest::RunTask { attempt_id, task: errand, result_bytes_max, session };
-        self.start_delegation(DelegationParams { child, call_id, after_seq: after, request: end });
+        let request = ChildRequest::RunTask { attempt_id, task, result_bytes_max, session };
+        self.start_delegation(DelegationParams { child, call_id, after_seq, request });
     }
 
-    pub(super) fn narrow_child(&mut self, child: SessionId, within: Arc<Settings>) {
+    pub(super) fn narrow_child(&mut self, child: SessionId, parent_settings: Arc<Settings>) {
         if let Some(delegation) = self.delegations.get(&child) {
-            delegation.send(delegation::NarrowChild { parent_settings: within });
+            delegation.send(delegation::NarrowChild { parent_settings });
         }
     }
 
@@ -43,42 +43,37 @@ impl Session {
         &mut self,
         child: SessionId,
         call_id: CallId,
-        after: Seq,
+        after_seq: Seq,
         by: UserId,
     ) {
         match self.delegations.get(&child).filter(|delegation| delegation.is_open()) {
             Some(delegation) => delegation.send(delegation::CloseChild { by }),
             None => {
-                let end = ChildRequest::Close { by };
-                self.start_delegation(DelegationParams {
-                    child,
-                    call_id,
-                    after_seq: after,
-                    request: end,
-                });
+                let request = ChildRequest::Close { by };
+                self.start_delegation(DelegationParams { child, call_id, after_seq, request });
             }
         }
     }
 
-    /// This actor ends; the children go on.
+    /// Detaches from the child sessions because this actor stops. The children continue.
     pub(super) fn detach_children(&mut self) {
         for (_, delegation) in self.delegations.drain() {
             delegation.send(delegation::DetachChild);
         }
     }
 
-    fn start_delegation(&mut self, assignment: DelegationParams) {
-        let (parent, child) = (self.state.session_id, assignment.child);
-        let path = format!("/sessions/{parent}/calls/{}", assignment.call_id);
-        let watch = self.deps.status_board.register(path, "Delegation");
-        let around = delegation::DelegationDeps {
+    fn start_delegation(&mut self, params: DelegationParams) {
+        let (parent, child) = (self.state.session_id, params.child);
+        let path = format!("/sessions/{parent}/calls/{}", params.call_id);
+        let status_entry = self.deps.status_board.register(path, "Delegation");
+        let deps = delegation::DelegationDeps {
             parent,
             journal: self.deps.journal.clone(),
             registry: self.registry.clone(),
             bus: shard_of(child, &self.deps.shards).bus.clone(),
         };
-        let delegation = Delegation::new(around, assignment, watch.clone()).start();
-        let before = self.delegations.insert(child, Mailbox::new(delegation, watch));
-        before.into_iter().for_each(|delegation| delegation.send(delegation::DetachChild));
+        let delegation = Delegation::new(deps, params, status_entry.clone()).start();
+        let replaced = self.delegations.insert(child, Mailbox::new(delegation, status_entry));
+        replaced.into_iter().for_each(|delegation| delegation.send(delegation::DetachChild));
     }
 }

@@ -1,4 +1,4 @@
-//! One input: decided, committed, and only then published and acted upon (D1).
+//! Handles one input: decides it, commits the decision, then publishes and dispatches it (D1).
 
 use super::{ReplySender, Session, respond};
 use crate::{
@@ -13,8 +13,8 @@ use greenroom_core::{
 };
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
-/// An input on its way through, and how often another session has been faster with the last of
-/// their user's budget.
+/// An input being processed, and the number of times another session spent the rest of the user's
+/// budget before this one.
 pub(super) struct InFlightInput {
     pub(super) input: Input,
     pub(super) reply: Option<ReplySender>,
@@ -22,7 +22,7 @@ pub(super) struct InFlightInput {
 }
 
 impl Session {
-    /// Decides `input`, and commits what was decided before anything else happens.
+    /// Decides `input` and commits the decision before any effect is performed.
     pub(super) fn handle_input(
         &mut self,
         input: Input,
@@ -32,41 +32,42 @@ impl Session {
         self.load_spending_then_decide(InFlightInput { input, reply, budget_conflicts: 0 }, ctx);
     }
 
-    /// Decides, with what the user has spent elsewhere where a budget of theirs counts (G6).
+    /// Loads the user's spending in all sessions if a user budget applies (G6), then decides.
     pub(super) fn load_spending_then_decide(
         &mut self,
-        taking: InFlightInput,
+        in_flight: InFlightInput,
         ctx: &mut Context<Self>,
     ) {
-        let rules = self.rules_for(&taking.input);
-        if !self.depends_on_spending(&taking.input, &rules) {
-            return self.decide_and_commit(taking, UserSpending::default(), &rules, ctx);
+        let rules = self.rules_for(&in_flight.input);
+        if !self.depends_on_spending(&in_flight.input, &rules) {
+            return self.decide_and_commit(in_flight, UserSpending::default(), &rules, ctx);
         }
         let Some(identity) = &self.state.metadata else { return };
         let (journal, user) = (self.deps.journal.clone(), identity.owner.clone());
         let today = self.deps.clock.now().day();
         let defaults = self.deps.governance.default_settings.clone();
-        let account = async move {
+        let spending = async move {
             let stored = journal.load_settings(&user).await?;
-            let limit = stored.map_or_else(|| defaults.budget_limit.clone(), |it| it.budget_limit);
+            let limit = stored
+                .map_or_else(|| defaults.budget_limit.clone(), |settings| settings.budget_limit);
             Ok(UserSpending { limit, totals: journal.load_spending(&user, today).await? })
         };
-        ctx.wait(account.into_actor(self).map(
-            move |account: Result<UserSpending, JournalError>, actor, ctx| match account {
-                Ok(account) => actor.decide_and_commit(taking, account, &rules, ctx),
+        ctx.wait(spending.into_actor(self).map(
+            move |spending: Result<UserSpending, JournalError>, actor, ctx| match spending {
+                Ok(spending) => actor.decide_and_commit(in_flight, spending, &rules, ctx),
                 Err(error) => {
-                    let kept = taking.reply.is_none().then_some(taking.input);
-                    actor.handle_append_error(error, kept, taking.reply, ctx);
+                    let deferred = in_flight.reply.is_none().then_some(in_flight.input);
+                    actor.handle_append_error(error, deferred, in_flight.reply, ctx);
                 }
             },
         ));
     }
 
-    /// Whether what `input` leads to may depend on what the user has spent.
+    /// True if the decision on `input` may depend on the user's spending.
     fn depends_on_spending(&self, input: &Input, rules: &Rules) -> bool {
         let has_budget = self.state.active.settings.budget_limit.is_some()
             || rules.agent.budgets.iter().any(|budget| budget.scope == BudgetScope::User);
-        let spends = match input {
+        let may_spend = match input {
             Input::SubmitMessage { .. }
             | Input::Interrupt { .. }
             | Input::CancelRun { .. }
@@ -90,41 +91,41 @@ impl Session {
             | Input::ElicitationRequested { .. }
             | Input::ElicitationWithdrawn { .. } => false,
         };
-        has_budget && spends && self.state.metadata.is_some()
+        has_budget && may_spend && self.state.metadata.is_some()
     }
 
     fn decide_and_commit(
         &mut self,
-        taking: InFlightInput,
-        account: UserSpending,
+        in_flight: InFlightInput,
+        spending: UserSpending,
         rules: &Rules,
         ctx: &mut Context<Self>,
     ) {
-        let InFlightInput { input, reply, budget_conflicts: races_lost } = taking;
+        let InFlightInput { input, reply, budget_conflicts } = in_flight;
         let clock = &self.deps.clock;
         let is_draining = self.deps.draining.load(Relaxed);
         let env = Env::new(clock.now(), clock.seed(), rules)
-            .with_user_spending(account)
+            .with_user_spending(spending)
             .with_draining(is_draining);
-        let kept = input.clone();
-        let decided = match decide(&self.state, input, &env) {
-            Ok(decided) => decided,
+        let original_input = input.clone();
+        let decision = match decide(&self.state, input, &env) {
+            Ok(decision) => decision,
             Err(rejection) => {
                 respond(reply, Err(rejection.into()));
                 return self.after_input(ctx);
             }
         };
-        let Decision { events, preconditions: claims, effects, reply: answer } = decided;
+        let Decision { events, preconditions, effects, reply: reply_value } = decision;
         if events.is_empty() {
-            // Nothing to wait for: what needs no record, as waiting for a turn, begins.
-            self.locks.mark_held(&kept);
+            // Effects that need no record, such as acquiring a lock, are dispatched at once.
+            self.locks.mark_held(&original_input);
             self.dispatch(effects, rules, ctx);
-            respond(reply, Ok(answer));
+            respond(reply, Ok(reply_value));
             return self.after_input(ctx);
         }
         let next = events.iter().fold(self.state.clone(), evolve);
         let records: Arc<[EventRecord]> = events.into();
-        let mut projection = Projection::diff(&self.state, &next).with_preconditions(claims);
+        let mut projection = Projection::diff(&self.state, &next).with_preconditions(preconditions);
         if self.deps.governance.has_user_model_budget() {
             projection = projection.with_model_usage(&self.state, &next, env.now.day());
         }
@@ -136,28 +137,28 @@ impl Session {
         };
         let (journal, rules) = (self.deps.journal.clone(), rules.clone());
         let append = async move { journal.append(commit).await };
-        ctx.wait(append.into_actor(self).map(move |appended, actor, ctx| match appended {
+        ctx.wait(append.into_actor(self).map(move |result, actor, ctx| match result {
             Ok(()) => {
                 actor.state = next;
                 actor.outage.clear_uncertainty();
                 actor.stopped_stream = None;
-                actor.locks.mark_held(&kept);
+                actor.locks.mark_held(&original_input);
                 actor.publish(&records);
                 actor.dispatch(effects, &rules, ctx);
-                respond(reply, Ok(answer));
+                respond(reply, Ok(reply_value));
                 actor.after_input(ctx);
             }
-            // Another session of the user was faster: decided anew, with what is left.
-            Err(JournalError::BudgetExceeded) if races_lost < BUDGET_CONFLICT_RETRIES_MAX => {
-                let races_lost = races_lost + 1;
+            // Another session spent the user's budget first: decide again with what remains.
+            Err(JournalError::BudgetExceeded) if budget_conflicts < BUDGET_CONFLICT_RETRIES_MAX => {
+                let budget_conflicts = budget_conflicts + 1;
                 actor.load_spending_then_decide(
-                    InFlightInput { input: kept, reply, budget_conflicts: races_lost },
+                    InFlightInput { input: original_input, reply, budget_conflicts },
                     ctx,
                 );
             }
             Err(error) => {
-                let kept = reply.is_none().then_some(kept);
-                actor.handle_append_error(error, kept, reply, ctx);
+                let deferred = reply.is_none().then_some(original_input);
+                actor.handle_append_error(error, deferred, reply, ctx);
             }
         }));
     }

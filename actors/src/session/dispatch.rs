@@ -1,4 +1,4 @@
-//! Performing what was decided, once it is committed: each effect starts, stops or tells a worker.
+//! Performs the effects of a committed decision: each starts, stops or notifies a worker.
 
 use super::{Fact, Session};
 use crate::{
@@ -44,8 +44,9 @@ impl Session {
                     self.start_model(attempt, request);
                 }
                 Effect::StopModel { attempt_id } => {
-                    if let Some((_, stream)) = self.stream.take_if(|live| live.0 == attempt_id) {
-                        // Usually stopped before, to learn what it had said.
+                    if let Some((_, stream)) = self.stream.take_if(|stream| stream.0 == attempt_id)
+                    {
+                        // Usually the stream was stopped before, to obtain its partial message.
                         stream.send(llm_stream::StopStream);
                     }
                 }
@@ -56,22 +57,20 @@ impl Session {
                 Effect::AcquireExclusiveLock { call_id, key } => {
                     self.acquire_lock(call_id, key, ctx)
                 }
-                Effect::AnswerElicitation { attempt_id, elicitation_number: ask, answer } => {
+                Effect::AnswerElicitation { attempt_id, elicitation_number, answer } => {
                     if let Some(executor) = self.executors.get(&attempt_id) {
-                        executor.send(tool_executor::AnswerElicitation {
-                            elicitation_number: ask,
-                            answer,
-                        });
+                        executor
+                            .send(tool_executor::AnswerElicitation { elicitation_number, answer });
                     }
                 }
-                Effect::StartChild { attempt_id, task: errand, after_seq: after } => {
-                    self.start_child(attempt_id, errand, after, rules, ctx);
+                Effect::StartChild { attempt_id, task, after_seq } => {
+                    self.start_child(attempt_id, task, after_seq, rules, ctx);
                 }
-                Effect::NarrowChild { child, parent_settings: within } => {
-                    self.narrow_child(child, within)
+                Effect::NarrowChild { child, parent_settings } => {
+                    self.narrow_child(child, parent_settings)
                 }
-                Effect::CloseChild { child, call_id, after_seq: after, by } => {
-                    self.close_child(child, call_id, after, by);
+                Effect::CloseChild { child, call_id, after_seq, by } => {
+                    self.close_child(child, call_id, after_seq, by);
                 }
                 Effect::StopTool { call_id: _, attempt_id } => {
                     if let Some(executor) = self.executors.remove(&attempt_id) {
@@ -82,7 +81,7 @@ impl Session {
         }
     }
 
-    /// The place of an attempt in the trace of the run that is going.
+    /// Returns the trace context of an attempt within the current run.
     fn trace_of(&self, run_id: RunId, attempt_id: AttemptId) -> TraceContext {
         let parent = self.state.active.run.as_ref().and_then(|run| run.traceparent);
         TraceContext::for_attempt(run_id, parent, attempt_id)
@@ -91,11 +90,12 @@ impl Session {
     fn start_model(&mut self, attempt: llm_stream::ModelAttempt, request: ModelRequest) {
         let llm_stream::ModelAttempt { session_id, step, attempt_id, .. } = attempt;
         let path = format!("/sessions/{session_id}/steps/{step}");
-        let watch = self.deps.status_board.register(path, "LlmStream");
+        let status_entry = self.deps.status_board.register(path, "LlmStream");
         let client = self.deps.models.clone();
         let scrubber = Scrubber::new(self.deps.governance.secrets.clone());
-        let stream = LlmStream::new(attempt, client, request, scrubber, watch.clone()).start();
-        self.stream = Some((attempt_id, Mailbox::new(stream, watch)));
+        let stream =
+            LlmStream::new(attempt, client, request, scrubber, status_entry.clone()).start();
+        self.stream = Some((attempt_id, Mailbox::new(stream, status_entry)));
     }
 
     fn start_tool(
@@ -107,28 +107,29 @@ impl Session {
         ctx: &mut Context<Self>,
     ) {
         let session_id = self.state.session_id;
-        let myself = self.own_mailbox(ctx);
-        let Some(known) = rules.tool(&tool) else {
-            // It may be back by now; but what it needs, as a turn of its own, was not known (T8).
+        let own_mailbox = self.own_mailbox(ctx);
+        let Some(definition) = rules.tool(&tool) else {
+            // The tool may be connected again, but its lock key was unknown at the decision (T8).
             let outcome = ToolOutcome::NotSent { error: format!("there is no tool `{tool}`") };
-            return myself.send(Fact(Input::ToolFinished { call_id, attempt_id, outcome }));
+            return own_mailbox.send(Fact(Input::ToolFinished { call_id, attempt_id, outcome }));
         };
         let path = format!("/sessions/{session_id}/calls/{call_id}");
-        let watch = self.deps.status_board.register(path, "ToolExecutor");
+        let status_entry = self.deps.status_board.register(path, "ToolExecutor");
         let agent = rules.agent.name.clone();
         let call = ToolCall {
             caller: Some(Caller { session_id, agent, trace }),
             arguments: arguments.to_value(),
             idempotency_key: call_id.to_string(),
-            timeout: known.timeout,
-            result_bytes_max: known.result_bytes_max,
+            timeout: definition.timeout,
+            result_bytes_max: definition.result_bytes_max,
             elicitation: ElicitationChannel::default(),
             late_result: LateResultHandler::default(),
             tool,
         };
         let host = self.deps.tools.clone();
         let executor =
-            ToolExecutor::new(call_id, attempt_id, call, host, myself, watch.clone()).start();
-        self.executors.insert(attempt_id, Mailbox::new(executor, watch));
+            ToolExecutor::new(call_id, attempt_id, call, host, own_mailbox, status_entry.clone())
+                .start();
+        self.executors.insert(attempt_id, Mailbox::new(executor, status_entry));
     }
 }

@@ -1,6 +1,6 @@
-//! The turns of a session's calls that must run alone (T8): which it waits for, which it has, and
-//! when they are left to others. A turn lasts over retries; it ends with the call, or when the call
-//! waits for a person.
+//! Exclusive locks of a session's calls (T8): which are requested, which are held, and when they are
+//! released. A call keeps its lock across retries and releases it when the call ends or waits for an
+//! approval.
 
 use super::Session;
 use crate::exclusive_locks::{AcquireLock, LockRequestId, ReleaseLock};
@@ -8,19 +8,19 @@ use actix::{Context, Handler, Message};
 use greenroom_core::{call::CallPhase, ids::CallId, session::Input};
 use std::collections::BTreeMap;
 
-/// It is a call's turn.
+/// Reports that a call's exclusive lock was granted.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct LockGranted {
-    /// The place in the line.
+    /// The lock request.
     pub request_id: LockRequestId,
     /// The call.
     pub call_id: CallId,
-    /// The line.
+    /// The lock's key.
     pub key: String,
 }
 
-/// The turns that were asked for.
+/// The locks that the session's calls have requested.
 #[derive(Default)]
 pub(super) struct SessionLocks {
     locks: BTreeMap<CallId, CallLock>,
@@ -35,11 +35,11 @@ struct CallLock {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LockStatus {
-    /// Others are before it.
+    /// Other requests are ahead in the queue.
     Waiting,
-    /// Its turn has come; the call is about to be told.
+    /// Granted, but the session has not handled the grant yet.
     Granted,
-    /// The call was told.
+    /// The session has handled the grant.
     Held,
 }
 
@@ -48,39 +48,39 @@ impl SessionLocks {
         self.locks.is_empty()
     }
 
-    /// Whether the call can't begin before it is told that its turn has come.
+    /// True if the call must not start before its lock is granted and the grant is handled.
     pub(super) fn is_waiting(&self, call_id: CallId) -> bool {
-        self.locks.get(&call_id).is_some_and(|turn| turn.status != LockStatus::Held)
+        self.locks.get(&call_id).is_some_and(|lock| lock.status != LockStatus::Held)
     }
 
-    /// The first key that a call waits for.
+    /// Returns the key of the first call that waits for a lock.
     pub(super) fn first_waiting_key(&self) -> Option<&str> {
-        let waiting = self.locks.values().find(|turn| turn.status == LockStatus::Waiting);
-        waiting.map(|turn| turn.key.as_str())
+        let waiting = self.locks.values().find(|lock| lock.status == LockStatus::Waiting);
+        waiting.map(|lock| lock.key.as_str())
     }
 
-    /// The call was told, whatever it made of it.
+    /// Marks the lock as held once its grant was handled, even if the call did not start.
     pub(super) fn mark_held(&mut self, input: &Input) {
         if let Input::ExclusiveLockGranted { call_id, key } = input
-            && let Some(turn) = self.locks.get_mut(call_id)
-            && turn.key == *key
-            && turn.status == LockStatus::Granted
+            && let Some(lock) = self.locks.get_mut(call_id)
+            && lock.key == *key
+            && lock.status == LockStatus::Granted
         {
-            turn.status = LockStatus::Held;
+            lock.status = LockStatus::Held;
         }
     }
 }
 
 impl Session {
-    /// Sees to it that the call gets its turn, and is told. It is enough to be asked once.
+    /// Requests the call's lock and reports its grant. Idempotent.
     pub(super) fn acquire_lock(&mut self, call_id: CallId, key: String, ctx: &mut Context<Self>) {
         match self.locks.locks.get_mut(&call_id) {
-            Some(turn) if turn.key == key => {
-                if turn.status == LockStatus::Held {
-                    // It has kept its turn since an attempt before.
-                    turn.status = LockStatus::Granted;
-                    let ticket = turn.request_id;
-                    self.own_mailbox(ctx).send(LockGranted { request_id: ticket, call_id, key });
+            Some(lock) if lock.key == key => {
+                if lock.status == LockStatus::Held {
+                    // The call holds the lock since an earlier attempt.
+                    lock.status = LockStatus::Granted;
+                    let request_id = lock.request_id;
+                    self.own_mailbox(ctx).send(LockGranted { request_id, call_id, key });
                 }
                 return;
             }
@@ -88,47 +88,47 @@ impl Session {
             None => {}
         }
         self.locks.last_request_number += 1;
-        let ticket =
+        let request_id =
             LockRequestId { generation: self.generation, number: self.locks.last_request_number };
-        let turn = CallLock { key: key.clone(), request_id: ticket, status: LockStatus::Waiting };
-        self.locks.locks.insert(call_id, turn);
+        let lock = CallLock { key: key.clone(), request_id, status: LockStatus::Waiting };
+        self.locks.locks.insert(call_id, lock);
         let session = self.own_mailbox(ctx);
-        self.deps.exclusive_locks.send(AcquireLock { key, request_id: ticket, call_id, session });
+        self.deps.exclusive_locks.send(AcquireLock { key, request_id, call_id, session });
     }
 
-    /// Leaves to others the turns of calls that have ended, that wait for a person, or that were
-    /// told and could not begin: what holds a turn must not wait for anything of its session.
+    /// Releases the locks of calls that have ended, wait for an approval, or were granted a lock and
+    /// could not start. A lock holder must never wait for its own session.
     pub(super) fn release_unused_locks(&mut self) {
         if self.locks.is_empty() {
             return;
         }
         let calls = self.state.active.run.iter().flat_map(|run| &run.calls);
         let phases: BTreeMap<_, _> = calls.map(|call| (call.call_id, &call.phase)).collect();
-        let is_over = |(call_id, turn): &(&CallId, &CallLock)| match phases.get(call_id) {
+        let is_unused = |(call_id, lock): &(&CallId, &CallLock)| match phases.get(call_id) {
             Some(CallPhase::Running { .. } | CallPhase::BackingOff { .. }) => false,
-            Some(CallPhase::Allowed) => turn.status == LockStatus::Held,
+            Some(CallPhase::Allowed) => lock.status == LockStatus::Held,
             Some(
                 CallPhase::Proposed | CallPhase::AwaitingApproval { .. } | CallPhase::Finished(_),
             )
             | None => true,
         };
-        let over: Vec<_> =
-            self.locks.locks.iter().filter(is_over).map(|(call_id, _)| *call_id).collect();
-        for call_id in over {
+        let unused: Vec<_> =
+            self.locks.locks.iter().filter(is_unused).map(|(call_id, _)| *call_id).collect();
+        for call_id in unused {
             self.release_lock(call_id);
         }
     }
 
-    /// Leaves every turn: this actor ends.
+    /// Releases every lock because this actor stops.
     pub(super) fn release_all_locks(&mut self) {
-        for (_, CallLock { key, request_id: ticket, .. }) in std::mem::take(&mut self.locks.locks) {
-            self.deps.exclusive_locks.send(ReleaseLock { key, request_id: ticket });
+        for (_, CallLock { key, request_id, .. }) in std::mem::take(&mut self.locks.locks) {
+            self.deps.exclusive_locks.send(ReleaseLock { key, request_id });
         }
     }
 
     fn release_lock(&mut self, call_id: CallId) {
-        if let Some(CallLock { key, request_id: ticket, .. }) = self.locks.locks.remove(&call_id) {
-            self.deps.exclusive_locks.send(ReleaseLock { key, request_id: ticket });
+        if let Some(CallLock { key, request_id, .. }) = self.locks.locks.remove(&call_id) {
+            self.deps.exclusive_locks.send(ReleaseLock { key, request_id });
         }
     }
 }
@@ -136,14 +136,14 @@ impl Session {
 impl Handler<LockGranted> for Session {
     type Result = ();
 
-    fn handle(&mut self, came: LockGranted, ctx: &mut Self::Context) {
-        self.status_entry.start_message("TurnCame");
-        let LockGranted { request_id: ticket, call_id, key } = came;
-        // What was left meanwhile is somebody else's.
-        if let Some(turn) = self.locks.locks.get_mut(&call_id)
-            && turn.request_id == ticket
+    fn handle(&mut self, granted: LockGranted, ctx: &mut Self::Context) {
+        self.status_entry.start_message("LockGranted");
+        let LockGranted { request_id, call_id, key } = granted;
+        // A grant for a request that was released in the meantime is ignored.
+        if let Some(lock) = self.locks.locks.get_mut(&call_id)
+            && lock.request_id == request_id
         {
-            turn.status = LockStatus::Granted;
+            lock.status = LockStatus::Granted;
             self.handle_fact(Input::ExclusiveLockGranted { call_id, key }, ctx);
         }
         self.status_entry.finish_message();

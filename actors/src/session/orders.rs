@@ -1,4 +1,4 @@
-//! What an administrator tells a session (A2).
+//! An administrator's orders to a session (A2).
 
 use super::{Session, SessionExitStatus};
 use crate::{
@@ -8,16 +8,16 @@ use crate::{
 use actix::{Context, Handler};
 use greenroom_core::session::Input;
 
-/// Stopped, its run is cancelled, or else it leaves memory; restarted, it is rebuilt from its log.
+/// Stop cancels the run, or passivates an idle session. Restart rebuilds the session from its log.
 impl Handler<ExecuteOrder> for Session {
     type Result = ();
 
     fn handle(&mut self, ExecuteOrder { order, by, .. }: ExecuteOrder, ctx: &mut Context<Self>) {
-        self.status_entry.start_message("Obey");
+        self.status_entry.start_message("ExecuteOrder");
         let session_id = self.state.session_id;
         match order {
             ActorOrder::Stop if self.state.active.run.is_some() => {
-                // As everybody's commands come, so that it is counted like them.
+                // Sent through the registry, so that the command is counted like any other.
                 let input = Input::CancelRun { run_id: None, by, partial: None };
                 self.registry.send(DeliverInput { session_id, input, reply: None });
             }
@@ -29,13 +29,13 @@ impl Handler<ExecuteOrder> for Session {
             }
             ActorOrder::Restart if self.outage.is_empty() => {
                 self.stop_with(
-                    SessionExitStatus::NeedsRebuild("an administrator restarted it".to_owned()),
+                    SessionExitStatus::NeedsRebuild("restarted by an administrator".to_owned()),
                     ctx,
                 );
             }
-            // What workers said and could not be stored yet is known here alone.
+            // Deferred results exist only in this actor and would be lost.
             ActorOrder::Restart => {
-                self.status_entry.record_failure("it keeps results that could not be stored yet")
+                self.status_entry.record_failure("restart rejected: results wait to be stored")
             }
         }
         self.status_entry.finish_message();

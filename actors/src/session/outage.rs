@@ -1,5 +1,5 @@
-//! What a session does while the log can't be written (D1, D8): commands are refused, workers'
-//! results are kept in the order they came and tried again, and nothing new starts meanwhile.
+//! The session's behaviour while the log can't be written (D1, D8): commands are rejected, workers'
+//! results are deferred in order and retried, and nothing new starts.
 
 use super::{CommandError, ReplySender, Session, SessionExitStatus, respond};
 use crate::{limits::STORE_RETRY_DELAY, ports::JournalError};
@@ -7,41 +7,41 @@ use actix::{ActorFutureExt, AsyncContext, Context, SpawnHandle, WrapFuture};
 use greenroom_core::{ids::Seq, session::Input};
 use std::{collections::VecDeque, time::Duration};
 
-/// What is known of an outage.
+/// Inputs and timers of a storage outage.
 #[derive(Default)]
 pub(super) struct Outage {
-    /// At most one end and a bounded number of questions for each worker, one turn for each call,
-    /// and wake-ups.
+    /// Worker results to store once the log is available. Bounded: at most one end and a limited
+    /// number of elicitations for each worker, one lock grant for each call, and wake-ups.
     deferred_inputs: VecDeque<Input>,
-    /// Whether what failed may have been stored all the same.
+    /// True if the failed append may have been stored.
     append_uncertain: bool,
     retry: Option<SpawnHandle>,
 }
 
 impl Outage {
-    /// Whether nothing is kept.
+    /// True if no input is deferred.
     pub(super) fn is_empty(&self) -> bool {
         self.deferred_inputs.is_empty()
     }
 
-    /// Something was stored, so nothing was stored behind our back.
+    /// Records that an append succeeded, so no earlier append was stored unnoticed.
     pub(super) fn clear_uncertainty(&mut self) {
         self.append_uncertain = false;
     }
 }
 
-/// The answer to commands while results wait to be stored.
+/// Returns the error for commands while results wait to be stored.
 pub(super) fn storage_unavailable() -> CommandError {
-    CommandError::Unavailable("what has happened before can't be stored yet".to_owned())
+    CommandError::Unavailable("earlier results can't be stored yet".to_owned())
 }
 
 impl Session {
-    /// Takes a fact, after those that came before it.
+    /// Handles a worker's result after the results that were deferred before it.
     pub(super) fn handle_fact(&mut self, input: Input, ctx: &mut Context<Self>) {
         if self.outage.is_empty() {
             self.handle_input(input, None, ctx);
         } else if !matches!(input, Input::ToolProgressed { .. }) {
-            // Progress may be lost, and would be the only thing here without a bound.
+            // Progress may be dropped. Deferring it would make the queue unbounded.
             self.outage.deferred_inputs.push_back(input);
         }
     }
@@ -49,14 +49,14 @@ impl Session {
     pub(super) fn handle_append_error(
         &mut self,
         error: JournalError,
-        kept: Option<Input>,
+        deferred: Option<Input>,
         reply: Option<ReplySender>,
         ctx: &mut Context<Self>,
     ) {
         self.status_entry.record_failure(&error.to_string());
         respond(reply, Err(CommandError::Unavailable(error.to_string())));
         match error {
-            // Somebody else wrote: the log is the truth.
+            // Another writer appended: the log is authoritative.
             JournalError::Conflict => {
                 self.stop_with(SessionExitStatus::NeedsRebuild(error.to_string()), ctx)
             }
@@ -64,8 +64,8 @@ impl Session {
                 self.stop_with(SessionExitStatus::Failed(error.to_string()), ctx)
             }
             JournalError::Unavailable(_) | JournalError::BudgetExceeded => {
-                // The oldest of what is kept, if it came from there.
-                if let Some(input) = kept.or_else(|| self.take_stopped_stream_failure()) {
+                // Goes to the front: if the input was deferred before, it was the oldest one.
+                if let Some(input) = deferred.or_else(|| self.take_stopped_stream_failure()) {
                     self.outage.deferred_inputs.push_front(input);
                 }
                 self.outage.append_uncertain = true;
@@ -75,7 +75,7 @@ impl Session {
         }
     }
 
-    /// Goes on with the next of what is kept.
+    /// Schedules the next deferred input, if there is one.
     pub(super) fn schedule_deferred_inputs(&mut self, ctx: &mut Context<Self>) {
         if !self.outage.is_empty() {
             self.schedule_retry(Duration::ZERO, ctx);
@@ -98,7 +98,7 @@ impl Session {
         }));
     }
 
-    /// A failed append may have been stored: then the log knows more than we do.
+    /// Checks if the failed append was stored after all. If so, the session is rebuilt.
     fn verify_head(&mut self, ctx: &mut Context<Self>) {
         let (journal, session_id) = (self.deps.journal.clone(), self.state.session_id);
         let head = async move { journal.load_head(session_id).await };
@@ -108,7 +108,7 @@ impl Session {
                 actor.handle_next_deferred(ctx);
             }
             Ok(_) => {
-                let error = "what could not be stored was stored after all".to_owned();
+                let error = "a failed append was stored after all".to_owned();
                 actor.stop_with(SessionExitStatus::NeedsRebuild(error), ctx);
             }
             Err(_) => actor.schedule_retry(STORE_RETRY_DELAY, ctx),

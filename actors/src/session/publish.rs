@@ -1,5 +1,5 @@
-//! Telling what was committed: to the desk what people are asked, to the meter what is counted, to the
-//! bus all of it.
+//! Publishes committed events: approvals to the approval desk, every event to metrics and to the
+//! event bus.
 
 use super::Session;
 use crate::{
@@ -35,6 +35,6 @@ impl Session {
             self.deps.meter.record_event(session_id, &identity.agent, record);
         }
         let (agent, records) = (identity.agent.clone(), records.clone());
-        self.bus.send(Publish { session_id, agent, records, at: Instant::now() });
+        self.bus.send(Publish { session_id, agent, records, published_at: Instant::now() });
     }
 }

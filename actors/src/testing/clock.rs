@@ -1,4 +1,4 @@
-//! Time and randomness that tests decide about.
+//! A clock controlled by the test.
 
 use crate::ports::Clock;
 use greenroom_core::Timestamp;
@@ -7,9 +7,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A clock whose seeds repeat from run to run. It stands still, or it flows from a fixed instant;
-/// either way a test can move it. Timers of actors run in real time: what waits for an instant of
-/// this clock looks at it again only when something else happens.
+/// A clock with reproducible seeds. It is paused or runs from a fixed instant; a test can advance it
+/// in both cases. Actor timers run in real time: an actor that waits for an instant of this clock
+/// notices an advance only at its next input.
 #[derive(Debug)]
 pub struct ManualClock {
     millis: AtomicI64,
@@ -18,33 +18,33 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
-    /// 2026-01-01, midnight.
+    /// The initial time: midnight of 2026-01-01, UTC.
     pub const START: Timestamp = Timestamp(1_767_225_600_000);
 
-    /// A clock that stands still at [`Self::START`].
+    /// Creates a clock that is paused at [`Self::START`].
     pub fn paused() -> Self {
         Self { millis: AtomicI64::new(Self::START.0), started: None, seeds: AtomicU64::new(1) }
     }
 
-    /// A clock that flows in real time from [`Self::START`].
+    /// Creates a clock that runs in real time from [`Self::START`].
     pub fn running() -> Self {
         Self { started: Some(Instant::now()), ..Self::paused() }
     }
 
     /// Moves the time forward.
-    pub fn advance(&self, by: Duration) {
-        self.millis.fetch_add(i64::try_from(by.as_millis()).unwrap_or(i64::MAX), Relaxed);
+    pub fn advance(&self, duration: Duration) {
+        self.millis.fetch_add(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX), Relaxed);
     }
 }
 
 impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
-        let flowed = self.started.map(|started| started.elapsed()).unwrap_or_default();
-        Timestamp(self.millis.load(Relaxed)).saturating_add(flowed)
+        let elapsed = self.started.map(|started| started.elapsed()).unwrap_or_default();
+        Timestamp(self.millis.load(Relaxed)).saturating_add(elapsed)
     }
 
     fn seed(&self) -> u64 {
-        // Far apart: what is drawn from one seed must not be drawn from the next as well.
+        // The seeds are far apart, so that values derived from two seeds do not coincide.
         self.seeds.fetch_add(1, Relaxed).wrapping_mul(0xD134_2543_DE82_EF95)
     }
 }

@@ -1,4 +1,4 @@
-//! A point that whoever comes by does not pass before the test says so.
+//! A synchronization point that blocks callers until a test releases them.
 
 use std::sync::Arc;
 use tokio::sync::{Semaphore, watch};
@@ -14,22 +14,22 @@ struct GateState {
 }
 
 impl Gate {
-    /// A closed gate.
+    /// Creates a closed gate.
     pub fn closed() -> Self {
         Self(Arc::new(GateState { permits: Semaphore::new(0), arrivals: watch::Sender::new(0) }))
     }
 
-    /// Lets one through, now or when it comes.
+    /// Releases one caller, now or when it arrives.
     pub fn release_one(&self) {
         self.0.permits.add_permits(1);
     }
 
-    /// Lets everyone through from now on.
+    /// Releases all callers from now on.
     pub fn open(&self) {
         self.0.permits.close();
     }
 
-    /// Waits until the gate lets the caller through.
+    /// Waits until the gate releases the caller.
     pub async fn wait(&self) {
         self.0.arrivals.send_modify(|count| *count += 1);
         if let Ok(permit) = self.0.permits.acquire().await {
@@ -37,14 +37,14 @@ impl Gate {
         }
     }
 
-    /// Waits until so many have come to the gate since it was made.
+    /// Waits until `count` callers have arrived since the gate was created.
     ///
     /// # Panics
     ///
-    /// When they don't come within [`super::PATIENCE`].
+    /// Panics if they do not arrive within [`super::TEST_TIMEOUT`].
     pub async fn wait_for_arrivals(&self, count: usize) {
         let mut arrivals = self.0.arrivals.subscribe();
-        let come = arrivals.wait_for(|come| *come >= count);
-        super::with_timeout("somebody at a gate", come).await.expect("the gate holds the sender");
+        let arrived = arrivals.wait_for(|arrived| *arrived >= count);
+        super::with_timeout("arrivals at a gate", arrived).await.expect("the gate owns the sender");
     }
 }

@@ -1,4 +1,4 @@
-//! A journal in memory that keeps every promise of [`Journal`], until a test tells it not to.
+//! An in-memory journal that satisfies the contract of [`Journal`], except for injected faults.
 
 use super::{Gate, lock};
 use crate::ports::{
@@ -23,33 +23,33 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// What a fault strikes.
+/// The journal operation a fault applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JournalOperation {
     /// [`Journal::append`].
     Append,
-    /// [`Journal::read`].
+    /// [`Journal::load_events`].
     Read,
 }
 
-/// What goes wrong.
+/// A fault to inject.
 #[derive(Clone, Debug)]
 pub enum JournalFault {
-    /// It fails, and nothing is stored.
+    /// Fails; nothing is stored.
     Unavailable,
-    /// It fails, although everything is stored.
+    /// Fails although everything is stored.
     UnavailableAfterStoring,
-    /// It fails with a conflict, and nothing is stored.
+    /// Fails with a conflict; nothing is stored.
     Conflict,
-    /// It panics, and nothing is stored.
+    /// Panics; nothing is stored.
     Panic,
-    /// It waits at the gate, then goes on.
+    /// Waits at the gate before the operation.
     Wait(Gate),
-    /// It stores, then waits at the gate before it says so.
+    /// Stores, then waits at the gate before the operation returns.
     WaitAfterStoring(Gate),
 }
 
-/// A journal in memory. Clones are the same journal, until one of them is [`Self::crash`]ed.
+/// An in-memory journal. Clones share their data until one of them is [`Self::crash`]ed.
 #[derive(Clone)]
 pub struct MemoryJournal {
     stored: Arc<Mutex<Stored>>,
@@ -58,7 +58,7 @@ pub struct MemoryJournal {
     dead: Arc<AtomicBool>,
 }
 
-/// Events are kept as JSON, so that what does not survive storing does not survive here.
+/// The stored data. Events are stored as JSON, so that encoding errors show in tests.
 #[derive(Default)]
 struct Stored {
     events: BTreeMap<SessionId, Vec<String>>,
@@ -82,7 +82,7 @@ impl Default for MemoryJournal {
 }
 
 impl MemoryJournal {
-    /// An empty journal.
+    /// Creates an empty journal.
     pub fn new() -> Self {
         Self {
             stored: Arc::default(),
@@ -92,12 +92,12 @@ impl MemoryJournal {
         }
     }
 
-    /// The next `times` operations of that kind meet `fault`. Several wait for their turn.
+    /// Makes the next `times` matching operations fail with `fault`. Faults apply in order.
     pub fn inject_fault(&self, operation: JournalOperation, fault: JournalFault, times: usize) {
         lock(&self.rules).push(FaultRule { operation, session_id: None, fault, times });
     }
 
-    /// Like [`Self::fault`], for one session alone.
+    /// Same as [`Self::inject_fault`], for one session only.
     pub fn inject_session_fault(
         &self,
         session_id: SessionId,
@@ -109,24 +109,24 @@ impl MemoryJournal {
         lock(&self.rules).push(FaultRule { operation, session_id, fault, times });
     }
 
-    /// No more faults.
+    /// Removes all faults.
     pub fn clear_faults(&self) {
         lock(&self.rules).clear();
     }
 
-    /// The process dies: whoever holds this journal never hears from it again and changes nothing
-    /// more. What was stored is in the journal that comes back.
+    /// Simulates a crash: operations on this journal never complete and store nothing. The returned
+    /// journal contains the stored data.
     pub fn crash(&self) -> Self {
         self.dead.store(true, Relaxed);
         Self { dead: Arc::default(), rules: Arc::default(), ..self.clone() }
     }
 
-    /// All events of a session.
+    /// Returns all events of a session.
     pub fn events(&self, session_id: SessionId) -> Vec<EventRecord> {
         lock(&self.stored).read(session_id, Seq(0), usize::MAX)
     }
 
-    /// Tells of every change: the number of appends so far.
+    /// Returns a receiver of the number of commits and purges so far.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
@@ -137,15 +137,15 @@ impl MemoryJournal {
         session_id: SessionId,
     ) -> Option<JournalFault> {
         let mut rules = lock(&self.rules);
-        let hits = |rule: &FaultRule| {
-            rule.operation == operation && rule.session_id.is_none_or(|only| only == session_id)
+        let matches = |rule: &FaultRule| {
+            rule.operation == operation && rule.session_id.is_none_or(|id| id == session_id)
         };
-        let at = rules.iter().position(hits)?;
-        let rule = &mut rules[at];
+        let index = rules.iter().position(matches)?;
+        let rule = &mut rules[index];
         let fault = rule.fault.clone();
         rule.times -= 1;
         if rule.times == 0 {
-            rules.remove(at);
+            rules.remove(index);
         }
         Some(fault)
     }
@@ -164,13 +164,13 @@ impl MemoryJournal {
 }
 
 fn unavailable() -> JournalError {
-    JournalError::Unavailable("a fault of the test".to_owned())
+    JournalError::Unavailable("injected fault".to_owned())
 }
 
 impl Stored {
     fn head(&self, session_id: SessionId) -> Seq {
         let count = self.events.get(&session_id).map_or(0, Vec::len);
-        Seq(u64::try_from(count).expect("a test writes few events"))
+        Seq(u64::try_from(count).expect("a test stores few events"))
     }
 
     fn append(&mut self, commit: Commit) -> Result<(), JournalError> {
@@ -178,8 +178,8 @@ impl Stored {
         if self.head(session_id) != expected_head {
             return Err(JournalError::Conflict);
         }
-        if let Some(posting) = &projection.spending_update {
-            self.record_spending(posting)?;
+        if let Some(update) = &projection.spending_update {
+            self.record_spending(update)?;
         }
         assert!(!records.is_empty(), "a commit without events");
         let mut seq = expected_head;
@@ -187,7 +187,7 @@ impl Stored {
         for record in records.iter() {
             seq = seq.next();
             assert_eq!(record.seq, seq, "events must be numbered without gaps");
-            log.push(serde_json::to_string(record).expect("an event can be written as JSON"));
+            log.push(serde_json::to_string(record).expect("an event is serializable"));
         }
         if let Some(row) = projection.session {
             self.sessions.insert(session_id, row);
@@ -210,32 +210,36 @@ impl Stored {
         Ok(())
     }
 
-    fn record_spending(&mut self, posting: &SpendingUpdate) -> Result<(), JournalError> {
+    fn record_spending(&mut self, update: &SpendingUpdate) -> Result<(), JournalError> {
         let mut spending = self.spending.clone();
-        for SpendingEntry { measure, day, amount } in &posting.entries {
-            let key = (posting.user.clone(), measure.clone(), *day);
+        for SpendingEntry { measure, day, amount } in &update.entries {
+            let key = (update.user.clone(), measure.clone(), *day);
             *spending.entry(key).or_default() += amount;
         }
-        let spent = |claim: &SpendingPrecondition| {
-            let first = claim.first_day();
-            let counted = spending.iter().filter(|((user, measure, day), _)| {
-                *user == posting.user
-                    && *measure == claim.measure
-                    && first.is_none_or(|first| *day >= first)
+        let sum_spending = |precondition: &SpendingPrecondition| {
+            let first_day = precondition.first_day();
+            let entries = spending.iter().filter(|((user, measure, day), _)| {
+                *user == update.user
+                    && *measure == precondition.measure
+                    && first_day.is_none_or(|first_day| *day >= first_day)
             });
-            counted.map(|(_, amount)| amount).sum::<f64>()
+            entries.map(|(_, amount)| amount).sum::<f64>()
         };
-        if !posting.preconditions.iter().all(|claim| claim.is_met(spent(claim))) {
+        if !update
+            .preconditions
+            .iter()
+            .all(|precondition| precondition.is_met(sum_spending(precondition)))
+        {
             return Err(JournalError::BudgetExceeded);
         }
         self.spending = spending;
         Ok(())
     }
 
-    fn read(&self, session_id: SessionId, after: Seq, limit: usize) -> Vec<EventRecord> {
-        let after = usize::try_from(after.0).unwrap_or(usize::MAX);
-        let log = self.events.get(&session_id).into_iter().flatten().skip(after).take(limit);
-        log.map(|text| serde_json::from_str(text).expect("a stored event can be read")).collect()
+    fn read(&self, session_id: SessionId, after_seq: Seq, limit: usize) -> Vec<EventRecord> {
+        let after_seq = usize::try_from(after_seq.0).unwrap_or(usize::MAX);
+        let log = self.events.get(&session_id).into_iter().flatten().skip(after_seq).take(limit);
+        log.map(|json| serde_json::from_str(json).expect("a stored event is valid")).collect()
     }
 }
 
@@ -251,7 +255,7 @@ impl Journal for MemoryJournal {
                 return Err(unavailable());
             }
             Some(JournalFault::Conflict) => return Err(JournalError::Conflict),
-            Some(JournalFault::Panic) => panic!("the test wants the journal to panic"),
+            Some(JournalFault::Panic) => panic!("injected panic of the journal"),
             Some(JournalFault::Wait(gate)) => {
                 gate.wait().await;
                 self.hang_if_crashed().await;
@@ -269,18 +273,18 @@ impl Journal for MemoryJournal {
     async fn load_events(
         &self,
         session_id: SessionId,
-        after: Seq,
+        after_seq: Seq,
         limit: usize,
     ) -> Result<Vec<EventRecord>, JournalError> {
         self.hang_if_crashed().await;
-        let page = || lock(&self.stored).read(session_id, after, limit);
+        let page = || lock(&self.stored).read(session_id, after_seq, limit);
         match self.next_fault(JournalOperation::Read, session_id) {
             None => Ok(page()),
             Some(JournalFault::Unavailable | JournalFault::UnavailableAfterStoring) => {
                 Err(unavailable())
             }
             Some(JournalFault::Conflict) => Err(JournalError::Conflict),
-            Some(JournalFault::Panic) => panic!("the test wants the journal to panic"),
+            Some(JournalFault::Panic) => panic!("injected panic of the journal"),
             Some(JournalFault::Wait(gate) | JournalFault::WaitAfterStoring(gate)) => {
                 gate.wait().await;
                 self.hang_if_crashed().await;
@@ -304,18 +308,18 @@ impl Journal for MemoryJournal {
     async fn list_sessions(&self, query: SessionQuery) -> Result<Vec<SessionRow>, JournalError> {
         let SessionQuery { owner, parent_filter, before, limit } = query;
         let stored = lock(&self.stored);
-        let wanted = |row: &&SessionRow| {
+        let is_match = |row: &&SessionRow| {
             let parent = row.parent.as_ref().map(|parent| parent.session_id);
-            let is_meant = match parent_filter {
+            let parent_matches = match parent_filter {
                 ParentFilter::Any => true,
                 ParentFilter::Roots => parent.is_none(),
-                ParentFilter::ChildrenOf(wanted) => parent == Some(wanted),
+                ParentFilter::ChildrenOf(parent_id) => parent == Some(parent_id),
             };
-            is_meant
+            parent_matches
                 && owner.as_ref().is_none_or(|owner| row.owner == *owner)
                 && before.is_none_or(|before| row.session_id < before)
         };
-        Ok(stored.sessions.values().rev().filter(wanted).take(limit).cloned().collect())
+        Ok(stored.sessions.values().rev().filter(is_match).take(limit).cloned().collect())
     }
 
     async fn list_unfinished_sessions(&self) -> Result<Vec<SessionId>, JournalError> {
@@ -349,14 +353,14 @@ impl Journal for MemoryJournal {
     async fn list_approvals(&self, query: ApprovalQuery) -> Result<Vec<ApprovalRow>, JournalError> {
         let ApprovalQuery { owner, session_id, state, before, limit } = query;
         let stored = lock(&self.stored);
-        let wanted = |row: &&ApprovalRow| {
+        let is_match = |row: &&ApprovalRow| {
             let root = row.root.map(|root| root.session_id);
             owner.as_ref().is_none_or(|owner| row.owner == *owner)
                 && session_id.is_none_or(|id| row.session_id == id || root == Some(id))
                 && state.is_none_or(|state| row.state == state)
                 && before.is_none_or(|before| row.approval.approval_id < before)
         };
-        Ok(stored.approvals.values().rev().filter(wanted).take(limit).cloned().collect())
+        Ok(stored.approvals.values().rev().filter(is_match).take(limit).cloned().collect())
     }
 
     async fn list_pending_deadlines(
@@ -364,9 +368,9 @@ impl Journal for MemoryJournal {
     ) -> Result<Vec<(ApprovalId, SessionId, Option<Timestamp>)>, JournalError> {
         let stored = lock(&self.stored);
         let pending = stored.approvals.values().filter(|row| row.state == ApprovalState::Pending);
-        let deadline =
+        let to_deadline =
             |row: &ApprovalRow| (row.approval.approval_id, row.session_id, row.approval.deadline);
-        Ok(pending.map(deadline).collect())
+        Ok(pending.map(to_deadline).collect())
     }
 
     async fn load_settings(&self, user: &UserId) -> Result<Option<Settings>, JournalError> {
@@ -384,13 +388,13 @@ impl Journal for MemoryJournal {
         today: Day,
     ) -> Result<BTreeMap<BudgetMeasure, SpendingTotals>, JournalError> {
         self.hang_if_crashed().await;
-        let mut spent: BTreeMap<BudgetMeasure, SpendingTotals> = BTreeMap::new();
+        let mut totals: BTreeMap<BudgetMeasure, SpendingTotals> = BTreeMap::new();
         for ((owner, measure, day), amount) in &lock(&self.stored).spending {
             if owner == user {
-                spent.entry(measure.clone()).or_default().add(*day, *amount, today);
+                totals.entry(measure.clone()).or_default().add(*day, *amount, today);
             }
         }
-        Ok(spent)
+        Ok(totals)
     }
 
     async fn purge(&self, purge: PurgeRequest) -> Result<(), JournalError> {

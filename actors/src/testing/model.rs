@@ -1,4 +1,4 @@
-//! A model that says what a test wrote down.
+//! A model client that replies according to a script.
 
 use super::{Gate, lock};
 use crate::ports::ModelClient;
@@ -14,61 +14,63 @@ use greenroom_core::{
 use serde_json::Value;
 use std::{collections::VecDeque, sync::Mutex};
 
-/// What every complete reply costs.
+/// The usage of every complete reply.
 const USAGE: TokenUsage = TokenUsage { input_tokens: 10, output_tokens: 5, cached_tokens: 0 };
 
-/// One thing that happens on a model's stream.
+/// One action of a scripted model stream.
 #[derive(Clone, Debug)]
 pub enum StreamAction {
-    /// These arrive together.
+    /// Emits deltas that arrive together.
     Emit(Vec<Delta>),
-    /// Nothing arrives before the gate lets it.
+    /// Waits until the gate is released.
     Wait(Gate),
-    /// The stream ends with that failure.
+    /// Ends the stream with this failure.
     Fail(ModelFailure),
-    /// The client panics while it is read.
+    /// Panics in the client while the stream is read.
     Panic,
-    /// Nothing arrives any more.
+    /// Emits nothing further.
     Hang,
 }
 
-/// What a model answers: its beats in order. A reply that does not end as complete is cut off.
+/// The actions of one reply, in order. A reply without an end is a stream that is cut off.
 #[derive(Clone, Debug, Default)]
 pub struct ModelReply(Vec<StreamAction>);
 
 impl ModelReply {
-    /// A reply without a word.
+    /// Creates a reply without actions.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A complete reply: that text, in pieces of one character.
+    /// Creates a complete reply with this text, one delta for each character.
     pub fn text(text: &str) -> Self {
-        text.chars().fold(Self::new(), |reply, piece| reply.delta(&piece.to_string())).done()
+        text.chars()
+            .fold(Self::new(), |reply, character| reply.delta(&character.to_string()))
+            .done()
     }
 
-    /// A complete reply: calls of these tools with these arguments.
+    /// Creates a complete reply that calls these tools with these arguments.
     pub fn with_calls<'a>(calls: impl IntoIterator<Item = (&'a str, Value)>) -> Self {
         Self::new().then_calls(calls)
     }
 
-    /// Then this happens.
-    pub fn then(mut self, beat: StreamAction) -> Self {
-        self.0.push(beat);
+    /// Appends an action.
+    pub fn then(mut self, action: StreamAction) -> Self {
+        self.0.push(action);
         self
     }
 
-    /// Then it says a piece of text.
-    pub fn delta(self, piece: &str) -> Self {
-        self.then(StreamAction::Emit(vec![Delta::Text(piece.to_owned())]))
+    /// Appends a text delta.
+    pub fn delta(self, text: &str) -> Self {
+        self.then(StreamAction::Emit(vec![Delta::Text(text.to_owned())]))
     }
 
-    /// Then it waits at the gate.
+    /// Appends a wait at the gate.
     pub fn wait(self, gate: &Gate) -> Self {
         self.then(StreamAction::Wait(gate.clone()))
     }
 
-    /// Then it calls these tools, and is complete.
+    /// Appends calls of these tools and completes the reply.
     pub fn then_calls<'a>(mut self, calls: impl IntoIterator<Item = (&'a str, Value)>) -> Self {
         for (index, (tool, arguments)) in (0..).zip(calls) {
             let (provider_id, tool) = (format!("call_{index}"), tool.to_owned());
@@ -77,49 +79,48 @@ impl ModelReply {
             self = self
                 .then(StreamAction::Emit(vec![start, Delta::CallArguments { index, fragment }]));
         }
-        self.end(StopReason::ToolUse)
+        self.complete(StopReason::ToolUse)
     }
 
-    /// Then it is complete.
+    /// Completes the reply.
     pub fn done(self) -> Self {
-        self.end(StopReason::EndTurn)
+        self.complete(StopReason::EndTurn)
     }
 
-    fn end(self, reason: StopReason) -> Self {
-        let end = vec![Delta::Usage(USAGE), Delta::Stopped(reason), Delta::Finished];
-        self.then(StreamAction::Emit(end))
+    fn complete(self, reason: StopReason) -> Self {
+        let deltas = vec![Delta::Usage(USAGE), Delta::Stopped(reason), Delta::Finished];
+        self.then(StreamAction::Emit(deltas))
     }
 }
 
 type ReplyHandler = Box<dyn FnMut(&ModelRequest) -> ModelReply + Send>;
 
-/// A model that answers from a queue of replies, or as a function decides, and remembers what it
-/// was asked.
+/// A model that replies from a queue or by a function, and records the requests.
 pub struct ScriptedModel {
     replies: Mutex<VecDeque<ModelReply>>,
-    answer: Mutex<Option<ReplyHandler>>,
+    handler: Mutex<Option<ReplyHandler>>,
     requests: Mutex<Vec<ModelRequest>>,
 }
 
 impl ScriptedModel {
-    /// A model that says these, one after another.
+    /// Creates a model that sends these replies, one after another.
     pub fn with_replies(replies: impl IntoIterator<Item = ModelReply>) -> Self {
         let replies = Mutex::new(replies.into_iter().collect());
-        Self { replies, answer: Mutex::default(), requests: Mutex::default() }
+        Self { replies, handler: Mutex::default(), requests: Mutex::default() }
     }
 
-    /// A model that says what `answer` returns once the queue is empty. If that panics, so does
-    /// the client, before there is a stream.
-    pub fn with_handler(answer: impl FnMut(&ModelRequest) -> ModelReply + Send + 'static) -> Self {
-        Self { answer: Mutex::new(Some(Box::new(answer))), ..Self::with_replies([]) }
+    /// Creates a model that sends the reply of `handler` once the queue is empty. If the handler
+    /// panics, the client panics before it returns a stream.
+    pub fn with_handler(handler: impl FnMut(&ModelRequest) -> ModelReply + Send + 'static) -> Self {
+        Self { handler: Mutex::new(Some(Box::new(handler))), ..Self::with_replies([]) }
     }
 
-    /// One more reply for the queue.
+    /// Adds a reply to the queue.
     pub fn push(&self, reply: ModelReply) {
         lock(&self.replies).push_back(reply);
     }
 
-    /// What it was asked so far.
+    /// Returns the requests so far.
     pub fn requests(&self) -> Vec<ModelRequest> {
         lock(&self.requests).clone()
     }
@@ -128,11 +129,11 @@ impl ScriptedModel {
         if let Some(reply) = lock(&self.replies).pop_front() {
             return reply;
         }
-        let unexpected = || {
-            let failure = ModelFailure::permanent("the test's script has no reply left");
+        let no_reply = || {
+            let failure = ModelFailure::permanent("the test script has no more replies");
             ModelReply::new().then(StreamAction::Fail(failure))
         };
-        lock(&self.answer).as_mut().map_or_else(unexpected, |answer| answer(request))
+        lock(&self.handler).as_mut().map_or_else(no_reply, |handler| handler(request))
     }
 }
 
@@ -142,16 +143,16 @@ impl ModelClient for ScriptedModel {
         request: ModelRequest,
     ) -> BoxStream<'static, Result<Vec<Delta>, ModelFailure>> {
         lock(&self.requests).push(request.clone());
-        let ModelReply(beats) = self.next(&request);
-        let stream = stream::unfold(beats.into_iter(), |mut beats| async {
+        let ModelReply(actions) = self.next(&request);
+        let stream = stream::unfold(actions.into_iter(), |mut actions| async {
             loop {
-                match beats.next()? {
-                    StreamAction::Emit(deltas) => return Some((Ok(deltas), beats)),
+                match actions.next()? {
+                    StreamAction::Emit(deltas) => return Some((Ok(deltas), actions)),
                     StreamAction::Wait(gate) => gate.wait().await,
                     StreamAction::Fail(failure) => {
                         return Some((Err(failure), Vec::new().into_iter()));
                     }
-                    StreamAction::Panic => panic!("the test wants the model's client to panic"),
+                    StreamAction::Panic => panic!("scripted panic of the model client"),
                     StreamAction::Hang => std::future::pending().await,
                 }
             }

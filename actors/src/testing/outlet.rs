@@ -1,4 +1,4 @@
-//! A client that keeps what it is told, as far as there is room.
+//! An outlet that collects the delivered items.
 
 use super::lock;
 use crate::feed::{DeliveryOutcome, FeedItem, FeedKind, Outlet};
@@ -6,116 +6,116 @@ use greenroom_core::{ids::MessageId, session::EventRecord};
 use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 
-/// An outlet into memory. Clones are the same outlet: give one to a subscriber, keep one.
+/// An in-memory outlet. Clones share their items: one is for the subscriber, one for the test.
 #[derive(Clone)]
 pub struct CollectingOutlet {
     items: Arc<watch::Sender<Vec<FeedItem>>>,
-    room: Arc<Mutex<OutletState>>,
+    state: Arc<Mutex<OutletState>>,
 }
 
 #[derive(Debug)]
 struct OutletState {
-    left: usize,
-    gone: bool,
-    refused: usize,
+    capacity: usize,
+    closed: bool,
+    rejected: usize,
 }
 
 impl CollectingOutlet {
-    /// An outlet with room for so many items.
-    pub fn with_capacity(room: usize) -> Self {
+    /// Creates an outlet with a capacity of `capacity` items.
+    pub fn with_capacity(capacity: usize) -> Self {
         Self {
             items: Arc::new(watch::Sender::new(Vec::new())),
-            room: Arc::new(Mutex::new(OutletState { left: room, gone: false, refused: 0 })),
+            state: Arc::new(Mutex::new(OutletState { capacity, closed: false, rejected: 0 })),
         }
     }
 
-    /// Makes room for so many more. The subscriber must hear of it.
-    pub fn add_capacity(&self, more: usize) {
-        let mut room = lock(&self.room);
-        room.left = room.left.saturating_add(more);
+    /// Adds capacity for `additional` items. The caller must notify the subscriber.
+    pub fn add_capacity(&self, additional: usize) {
+        let mut state = lock(&self.state);
+        state.capacity = state.capacity.saturating_add(additional);
     }
 
-    /// Nobody listens from now on.
+    /// Closes the outlet, as if its client had disconnected.
     pub fn close(&self) {
-        lock(&self.room).gone = true;
+        lock(&self.state).closed = true;
     }
 
-    /// How often there was no room.
+    /// Returns the number of items that were rejected for lack of capacity.
     pub fn rejected_count(&self) -> usize {
-        lock(&self.room).refused
+        lock(&self.state).rejected
     }
 
-    /// What it was told so far.
+    /// Returns the items delivered so far.
     pub fn items(&self) -> Vec<FeedItem> {
         self.items.borrow().clone()
     }
 
-    /// The events among it.
+    /// Returns the events among the items.
     pub fn events(&self) -> Vec<EventRecord> {
         events_of(&self.items.borrow())
     }
 
-    /// The text it was told of that message.
+    /// Returns the delivered text of a message.
     pub fn text_of(&self, message_id: &MessageId) -> String {
         text_of(&self.items.borrow(), message_id)
     }
 
-    /// Waits until `found` finds something in what it was told.
+    /// Waits until `find` returns a value for the delivered items.
     ///
     /// # Panics
     ///
-    /// When it does not within [`super::PATIENCE`].
+    /// Panics if there is none within [`super::TEST_TIMEOUT`].
     pub async fn wait_for<T>(
         &self,
         what: &str,
-        mut found: impl FnMut(&[FeedItem]) -> Option<T>,
+        mut find: impl FnMut(&[FeedItem]) -> Option<T>,
     ) -> T {
         let mut items = self.items.subscribe();
-        let search = async {
+        let polling = async {
             loop {
-                if let Some(found) = found(&items.borrow_and_update()) {
-                    return found;
+                if let Some(value) = find(&items.borrow_and_update()) {
+                    return value;
                 }
-                items.changed().await.expect("the outlet holds the sender");
+                items.changed().await.expect("the outlet owns the sender");
             }
         };
-        super::with_timeout(what, search).await
+        super::with_timeout(what, polling).await
     }
 }
 
 fn events_of(items: &[FeedItem]) -> Vec<EventRecord> {
-    let event = |item: &FeedItem| match &item.kind {
+    let to_event = |item: &FeedItem| match &item.kind {
         FeedKind::Event(record) => Some((**record).clone()),
         FeedKind::Delta { .. } | FeedKind::Draining | FeedKind::Purged | FeedKind::Broken(_) => {
             None
         }
     };
-    items.iter().filter_map(event).collect()
+    items.iter().filter_map(to_event).collect()
 }
 
-fn text_of(items: &[FeedItem], wanted: &MessageId) -> String {
-    let piece = |item: &FeedItem| match &item.kind {
-        FeedKind::Delta { message_id, text, .. } if message_id == wanted => Some(text.clone()),
+fn text_of(items: &[FeedItem], wanted_id: &MessageId) -> String {
+    let to_text = |item: &FeedItem| match &item.kind {
+        FeedKind::Delta { message_id, text, .. } if message_id == wanted_id => Some(text.clone()),
         FeedKind::Delta { .. }
         | FeedKind::Event(_)
         | FeedKind::Draining
         | FeedKind::Purged
         | FeedKind::Broken(_) => None,
     };
-    items.iter().filter_map(piece).map(|piece| piece.to_string()).collect()
+    items.iter().filter_map(to_text).map(|text| text.to_string()).collect()
 }
 
 impl Outlet for CollectingOutlet {
     fn try_send(&mut self, item: &FeedItem) -> DeliveryOutcome {
-        let mut room = lock(&self.room);
-        if room.gone {
+        let mut state = lock(&self.state);
+        if state.closed {
             return DeliveryOutcome::Closed;
         }
-        if room.left == 0 {
-            room.refused += 1;
+        if state.capacity == 0 {
+            state.rejected += 1;
             return DeliveryOutcome::Full;
         }
-        room.left -= 1;
+        state.capacity -= 1;
         self.items.send_modify(|items| items.push(item.clone()));
         DeliveryOutcome::Accepted
     }

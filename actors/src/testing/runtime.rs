@@ -1,4 +1,4 @@
-//! A runtime on test parts.
+//! A runtime that uses the in-memory ports.
 
 use super::{CollectingOutlet, FakeTools, ManualClock, MemoryJournal, ScriptedModel};
 use crate::{
@@ -21,7 +21,7 @@ use greenroom_core::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// What a world shall be.
+/// The configuration of a [`TestRuntime`].
 pub struct TestRuntimeBuilder {
     journal: MemoryJournal,
     model: Arc<ScriptedModel>,
@@ -29,111 +29,120 @@ pub struct TestRuntimeBuilder {
     clock: Arc<ManualClock>,
     governance: Governance,
     idle_timeout: Duration,
-    flush: Duration,
-    arbiters: usize,
+    flush_interval: Duration,
+    shard_count: usize,
 }
 
-/// A runtime on test parts, in the actix system that the test runs in.
+/// A runtime with in-memory ports, within the actix system of the test.
 pub struct TestRuntime {
     /// The actors.
     pub runtime: Runtime,
-    /// The log.
+    /// The event log.
     pub journal: MemoryJournal,
-    /// The model.
+    /// The model client.
     pub model: Arc<ScriptedModel>,
-    /// The tools.
+    /// The tool host.
     pub tools: Arc<FakeTools>,
-    /// The time.
+    /// The clock.
     pub clock: Arc<ManualClock>,
     governance: Governance,
     idle_timeout: Duration,
-    flush: Duration,
-    arbiters: usize,
+    flush_interval: Duration,
+    shard_count: usize,
 }
 
-/// A subscriber with its outlet.
+/// A subscriber and its outlet.
 pub struct TestSubscriber {
-    /// What it was told.
+    /// The outlet, which collects the delivered items.
     pub outlet: CollectingOutlet,
-    /// The actor.
+    /// The subscriber actor.
     pub address: Addr<Subscriber>,
 }
 
 impl TestRuntimeBuilder {
-    /// This model.
+    /// Sets the model.
     pub fn model(mut self, model: ScriptedModel) -> Self {
         self.model = Arc::new(model);
         self
     }
 
-    /// These tools.
+    /// Sets the tools.
     pub fn tools(mut self, tools: FakeTools) -> Self {
         self.tools = Arc::new(tools);
         self
     }
 
-    /// This clock; without one, a flowing one.
+    /// Sets the clock. The default is a running one.
     pub fn clock(mut self, clock: ManualClock) -> Self {
         self.clock = Arc::new(clock);
         self
     }
 
-    /// Changes the rules; the agent is called `default`.
+    /// Changes the governance. The agent is called `default`.
     pub fn governance(mut self, change: impl FnOnce(&mut Governance)) -> Self {
         change(&mut self.governance);
         self
     }
 
-    /// Changes the agent.
+    /// Changes the agent profile.
     pub fn agent(self, change: impl FnOnce(&mut AgentProfile)) -> Self {
         self.governance(|governance| {
             let agent =
-                governance.agents.get_mut(&TestRuntime::agent()).expect("it is always there");
+                governance.agents.get_mut(&TestRuntime::agent()).expect("the agent is configured");
             change(Arc::make_mut(agent));
         })
     }
 
-    /// How long an idle session stays in memory.
+    /// Sets the time after which an idle session is passivated.
     pub fn idle_timeout(mut self, idle_timeout: Duration) -> Self {
         self.idle_timeout = idle_timeout;
         self
     }
 
-    /// How long text and progress are collected.
-    pub fn flush_interval(mut self, flush: Duration) -> Self {
-        self.flush = flush;
+    /// Sets the interval over which text and progress are batched.
+    pub fn flush_interval(mut self, flush_interval: Duration) -> Self {
+        self.flush_interval = flush_interval;
         self
     }
 
-    /// Threads for sessions.
-    pub fn shard_count(mut self, arbiters: usize) -> Self {
-        self.arbiters = arbiters;
+    /// Sets the number of shards.
+    pub fn shard_count(mut self, shard_count: usize) -> Self {
+        self.shard_count = shard_count;
         self
     }
 
-    /// Starts it `later`, by its clock.
-    pub async fn start_after(self, later: Duration) -> TestRuntime {
-        self.clock.advance(later);
+    /// Advances the clock by `delay`, then starts the runtime.
+    pub async fn start_after(self, delay: Duration) -> TestRuntime {
+        self.clock.advance(delay);
         self.start().await
     }
 
-    /// Starts it.
+    /// Starts the runtime.
     pub async fn start(self) -> TestRuntime {
-        let Self { journal, model, tools, clock, governance, idle_timeout, flush, arbiters } = self;
-        let shared: Arc<dyn Clock> = clock.clone();
-        let parts = RuntimeParams {
+        let Self {
+            journal,
+            model,
+            tools,
+            clock,
+            governance,
+            idle_timeout,
+            flush_interval,
+            shard_count,
+        } = self;
+        let shared_clock: Arc<dyn Clock> = clock.clone();
+        let params = RuntimeParams {
             journal: Arc::new(journal.clone()),
             models: model.clone(),
             tools: tools.clone(),
-            status_board: StatusBoard::new(shared.clone()),
-            clock: shared,
+            status_board: StatusBoard::new(shared_clock.clone()),
+            clock: shared_clock,
             governance: governance.clone(),
             meter: Arc::new(NoopMeter),
             idle_timeout,
-            flush_interval: flush,
-            shard_count: arbiters,
+            flush_interval,
+            shard_count,
         };
-        let runtime = Runtime::start(parts).await.expect("the journal in memory can be read");
+        let runtime = Runtime::start(params).await.expect("the in-memory journal is readable");
         TestRuntime {
             runtime,
             journal,
@@ -142,24 +151,24 @@ impl TestRuntimeBuilder {
             clock,
             governance,
             idle_timeout,
-            flush,
-            arbiters,
+            flush_interval,
+            shard_count,
         }
     }
 }
 
 impl TestRuntime {
-    /// A world with an agent called `default` under the default policy, without tools, with a
-    /// model that has nothing to say. Failed model calls are tried again at once.
+    /// Returns a builder with an agent called `default` under the default policy, without tools, and
+    /// a model without replies. Failed model calls are retried after 1 ms.
     pub fn builder() -> TestRuntimeBuilder {
         let profile = AgentProfile {
             models: vec!["scripted".to_owned()],
             ..AgentProfile::new(Self::agent())
         };
         let mut governance = Governance::new([profile], Matrix::from(MatrixPreset::default()));
-        let moment = Duration::from_millis(1);
+        let delay = Duration::from_millis(1);
         governance.model_retry =
-            RetryPolicy { retries_max: 3, initial_delay: moment, max_delay: moment };
+            RetryPolicy { retries_max: 3, initial_delay: delay, max_delay: delay };
         TestRuntimeBuilder {
             journal: MemoryJournal::new(),
             model: Arc::new(ScriptedModel::with_replies([])),
@@ -167,36 +176,37 @@ impl TestRuntime {
             clock: Arc::new(ManualClock::running()),
             governance,
             idle_timeout: Duration::from_secs(300),
-            flush: Duration::ZERO,
-            arbiters: 1,
+            flush_interval: Duration::ZERO,
+            shard_count: 1,
         }
     }
 
-    /// The default world with that model and these tools.
+    /// Starts a default runtime with this model and these tools.
     pub async fn start(model: ScriptedModel, tools: FakeTools) -> Self {
         Self::builder().model(model).tools(tools).start().await
     }
 
-    /// The agent of every session.
+    /// Returns the agent of every session.
     pub fn agent() -> AgentName {
-        AgentName::parse("default").expect("a plain word is an agent's name")
+        AgentName::parse("default").expect("`default` is a valid agent name")
     }
 
-    /// The owner of every session.
+    /// Returns the owner of every session.
     pub fn user() -> UserId {
-        UserId::parse("ada").expect("a plain word is a user's name")
+        UserId::parse("ada").expect("`ada` is a valid user id")
     }
 
-    /// The process dies, and another one starts on what was stored: with the same model, tools,
-    /// clock and rules. The old actors change nothing any more.
+    /// Simulates a crash and a restart on the stored data, with the same model, tools, clock and
+    /// governance. The old actors no longer have any effect.
     pub async fn crash_and_restart(self) -> Self {
         self.crash().start().await
     }
 
-    /// The process dies; what is returned starts another one on what was stored.
+    /// Simulates a crash. The returned builder starts another runtime on the stored data.
     pub fn crash(self) -> TestRuntimeBuilder {
         let Self { runtime: _, journal, model, tools, clock, governance, .. } = self;
-        let (idle_timeout, flush, arbiters) = (self.idle_timeout, self.flush, self.arbiters);
+        let (idle_timeout, flush_interval, shard_count) =
+            (self.idle_timeout, self.flush_interval, self.shard_count);
         let journal = journal.crash();
         TestRuntimeBuilder {
             journal,
@@ -205,31 +215,31 @@ impl TestRuntime {
             clock,
             governance,
             idle_timeout,
-            flush,
-            arbiters,
+            flush_interval,
+            shard_count,
         }
     }
 
-    /// A new session with those settings.
+    /// Creates a session with these settings.
     pub async fn create_session_with(&self, settings: Settings) -> SessionId {
         let session_id = SessionId(self.runtime.new_id());
         let (owner, agent) = (Self::user(), Self::agent());
         let create = Input::CreateSession { owner, agent, title: None, settings };
-        let created = self.execute(session_id, create).await;
-        assert_eq!(created.expect("the session is created"), Reply::Done);
+        let result = self.execute(session_id, create).await;
+        assert_eq!(result.expect("the session is created"), Reply::Done);
         session_id
     }
 
-    /// A new session with default settings.
+    /// Creates a session with default settings.
     pub async fn create_session(&self) -> SessionId {
         self.create_session_with(Settings::default()).await
     }
 
-    /// Sends an input and waits for the answer.
+    /// Sends an input and waits for the reply.
     ///
     /// # Panics
     ///
-    /// When there is none within [`super::PATIENCE`].
+    /// Panics if there is no reply within [`super::TEST_TIMEOUT`].
     pub async fn execute(
         &self,
         session_id: SessionId,
@@ -238,11 +248,11 @@ impl TestRuntime {
         super::with_timeout("an answer", self.runtime.execute(session_id, input)).await
     }
 
-    /// The input that submits `text`; the text is its message's id too.
+    /// Returns the input that submits `text`, which also serves as the message id.
     pub fn submit_input(text: &str) -> Input {
         Input::SubmitMessage {
             message: NewMessage::new(
-                MessageId::parse(text).expect("the text can be an id"),
+                MessageId::parse(text).expect("the text is a valid message id"),
                 text.into(),
                 Digest::hash_bytes(text.as_bytes()),
             ),
@@ -250,60 +260,61 @@ impl TestRuntime {
         }
     }
 
-    /// Submits `text`, and returns the run.
+    /// Submits `text` and returns the id of the run.
     ///
     /// # Panics
     ///
-    /// When it is not taken.
+    /// Panics if the message is rejected.
     pub async fn submit(&self, session_id: SessionId, text: &str) -> RunId {
         match self.execute(session_id, Self::submit_input(text)).await {
             Ok(Reply::Submitted { run_id, .. }) => run_id,
-            other => panic!("the message was not taken: {other:?}"),
+            other => panic!("the message was rejected: {other:?}"),
         }
     }
 
-    /// Cancels what runs.
+    /// Cancels the current run.
     pub async fn cancel(&self, session_id: SessionId) -> Result<Reply, CommandError> {
         let cancel = Input::CancelRun { run_id: None, by: Self::user(), partial: None };
         self.execute(session_id, cancel).await
     }
 
-    /// Waits until `found` finds something in a session's committed events.
+    /// Waits until `find` returns a value for the committed events of a session.
     ///
     /// # Panics
     ///
-    /// When it does not within [`super::PATIENCE`]; the events are printed.
+    /// Panics and prints the events if there is none within [`super::TEST_TIMEOUT`].
     pub async fn wait_for<T>(
         &self,
         session_id: SessionId,
         what: &str,
-        mut found: impl FnMut(&[EventRecord]) -> Option<T>,
+        mut find: impl FnMut(&[EventRecord]) -> Option<T>,
     ) -> T {
         let mut changes = self.journal.changes();
-        let search = async {
+        let polling = async {
             loop {
                 changes.mark_unchanged();
-                if let Some(found) = found(&self.journal.events(session_id)) {
-                    return found;
+                if let Some(value) = find(&self.journal.events(session_id)) {
+                    return value;
                 }
-                changes.changed().await.expect("the journal holds the sender");
+                changes.changed().await.expect("the journal owns the sender");
             }
         };
-        match tokio::time::timeout(super::TEST_TIMEOUT, search).await {
-            Ok(found) => found,
+        match tokio::time::timeout(super::TEST_TIMEOUT, polling).await {
+            Ok(value) => value,
             Err(_) => {
                 let events = self.journal.events(session_id).into_iter();
-                let lines: Vec<_> = events.map(|it| format!("{} {:?}", it.seq, it.event)).collect();
-                panic!("waited in vain for {what}:\n{}", lines.join("\n"))
+                let lines: Vec<_> =
+                    events.map(|record| format!("{} {:?}", record.seq, record.event)).collect();
+                panic!("timed out while waiting for {what}:\n{}", lines.join("\n"))
             }
         }
     }
 
-    /// Waits until that run has ended, and returns how.
+    /// Waits until the run has ended. Returns the event that ended it.
     ///
     /// # Panics
     ///
-    /// When it has not within [`super::PATIENCE`].
+    /// Panics if the run does not end within [`super::TEST_TIMEOUT`].
     pub async fn wait_for_run_end(&self, session_id: SessionId, run_id: RunId) -> SessionEvent {
         let is_end = |record: &&EventRecord| {
             record.run_id == Some(run_id)
@@ -320,19 +331,19 @@ impl TestRuntime {
         .await
     }
 
-    /// Subscribes from `cursor`, with unlimited room.
+    /// Subscribes from `cursor` with unlimited capacity.
     pub fn subscribe(&self, session_id: SessionId, cursor: Cursor) -> TestSubscriber {
         self.subscribe_with_capacity(session_id, cursor, usize::MAX)
     }
 
-    /// Subscribes from `cursor`, with room for so many items.
+    /// Subscribes from `cursor` with a capacity of `capacity` items.
     pub fn subscribe_with_capacity(
         &self,
         session_id: SessionId,
         cursor: Cursor,
-        room: usize,
+        capacity: usize,
     ) -> TestSubscriber {
-        let outlet = CollectingOutlet::with_capacity(room);
+        let outlet = CollectingOutlet::with_capacity(capacity);
         let boxed = Box::new(outlet.clone());
         let address = self.runtime.subscribe(session_id, Self::agent(), cursor, boxed);
         TestSubscriber { outlet, address }
@@ -340,14 +351,14 @@ impl TestRuntime {
 }
 
 impl TestSubscriber {
-    /// Makes room for so many more items, and tells the subscriber.
-    pub async fn add_capacity(&self, more: usize) {
-        self.outlet.add_capacity(more);
-        self.address.send(OutletDrained).await.expect("the subscriber lives");
+    /// Adds capacity for `additional` items and notifies the subscriber.
+    pub async fn add_capacity(&self, additional: usize) {
+        self.outlet.add_capacity(additional);
+        self.address.send(OutletDrained).await.expect("the subscriber is running");
     }
 
-    /// Ends the subscriber.
+    /// Stops the subscriber.
     pub async fn stop(self) {
-        self.address.send(StopSubscriber).await.expect("the subscriber lives");
+        self.address.send(StopSubscriber).await.expect("the subscriber is running");
     }
 }

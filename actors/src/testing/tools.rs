@@ -1,4 +1,4 @@
-//! Tools that do what a test wrote down.
+//! A tool host whose tools behave according to a script.
 
 use super::{Gate, lock};
 use crate::ports::{Progress, ToolCall, ToolHost};
@@ -22,72 +22,72 @@ use std::{
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-/// One thing that happens during an attempt.
+/// One action of a scripted tool attempt.
 #[derive(Clone, Debug)]
 pub enum ToolAction {
-    /// It tells how far it is.
+    /// Reports progress.
     Progress(Progress),
-    /// It waits at the gate; a cancellation ends the attempt there.
+    /// Waits at the gate. A cancellation ends the attempt there.
     Wait(Gate),
-    /// It never ends by itself; a cancellation ends it.
+    /// Waits until the attempt is cancelled.
     Hang,
-    /// It asks a person, and completes with what they say.
+    /// Sends an elicitation and completes with its answer.
     Elicit(Elicitation),
-    /// It panics.
+    /// Panics.
     Panic,
-    /// It says so too late: when it is told that nobody wants it any more.
+    /// Reports this outcome late, after the attempt was cancelled.
     LateResult(ToolOutcome),
-    /// It ends so.
+    /// Ends the attempt with this outcome.
     Finish(ToolOutcome),
 }
 
-/// What a tool does in one attempt. Without an end it completes with `ok`.
+/// The actions of one attempt. Without an end, the attempt completes with `ok`.
 #[derive(Clone, Debug, Default)]
 pub struct ToolScript(Vec<ToolAction>);
 
 impl ToolScript {
-    /// It completes with `ok`.
+    /// Creates a script that completes with `ok`.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Then this happens.
-    pub fn then(mut self, act: ToolAction) -> Self {
-        self.0.push(act);
+    /// Appends an action.
+    pub fn then(mut self, action: ToolAction) -> Self {
+        self.0.push(action);
         self
     }
 
-    /// Then it waits at the gate.
+    /// Appends a wait at the gate.
     pub fn wait(self, gate: &Gate) -> Self {
         self.then(ToolAction::Wait(gate.clone()))
     }
 
-    /// Then it completes with that text.
+    /// Appends a completion with this text.
     pub fn done(self, text: &str) -> Self {
         let output = ToolOutput { text: text.to_owned(), ..ToolOutput::default() };
         self.then(ToolAction::Finish(ToolOutcome::Completed(output)))
     }
 }
 
-/// An attempt as the tools saw it.
+/// A recorded attempt.
 #[derive(Clone, Debug)]
 pub struct RecordedCall {
     /// The tool.
     pub tool: String,
-    /// What was passed.
+    /// The arguments.
     pub arguments: Value,
-    /// The same for every attempt of a call.
+    /// The key shared by all attempts of a call.
     pub idempotency_key: String,
-    /// Fires when the attempt is to stop.
+    /// Cancelled when the attempt must stop.
     pub cancel: CancellationToken,
 }
 
 type Behaviour = Box<dyn FnMut(&ToolCall) -> ToolScript + Send>;
 
-/// Tools that each do what a function decides, and remember how they were called.
+/// Tools with one behaviour function each. Records all calls.
 pub struct FakeTools {
     entries: Vec<(String, CatalogEntry)>,
-    listed: Vec<RemoteTool>,
+    remote_tools: Vec<RemoteTool>,
     built_in: Vec<RemoteTool>,
     registry: Arc<ToolRegistry>,
     behaviours: Mutex<BTreeMap<String, Behaviour>>,
@@ -101,11 +101,11 @@ impl Default for FakeTools {
 }
 
 impl FakeTools {
-    /// No tools.
+    /// Creates a host without tools.
     pub fn new() -> Self {
         Self {
             entries: Vec::new(),
-            listed: Vec::new(),
+            remote_tools: Vec::new(),
             built_in: Vec::new(),
             registry: Arc::default(),
             behaviours: Mutex::default(),
@@ -113,7 +113,7 @@ impl FakeTools {
         }
     }
 
-    /// One more tool, of that risk; `behave` decides about each attempt. Retries follow at once.
+    /// Adds a tool of the given risk. `behave` is called for each attempt. Retries follow after 1 ms.
     pub fn with_tool(
         self,
         name: &str,
@@ -121,13 +121,13 @@ impl FakeTools {
         behave: impl FnMut(&ToolCall) -> ToolScript + Send + 'static,
     ) -> Self {
         use greenroom_core::duration::ConfigDuration;
-        let moment = Some(ConfigDuration(Duration::from_millis(1)));
-        let retry = Some(RetryEntry { retries_max: None, base: moment, cap: moment });
+        let delay = Some(ConfigDuration(Duration::from_millis(1)));
+        let retry = Some(RetryEntry { retries_max: None, base: delay, cap: delay });
         let entry = CatalogEntry { risk: Some(risk), retry, ..CatalogEntry::default() };
         self.with_catalog_entry(name, entry, behave)
     }
 
-    /// One more tool, as that entry of the catalog describes it.
+    /// Adds a tool with this catalog entry.
     pub fn with_catalog_entry(
         mut self,
         name: &str,
@@ -135,7 +135,7 @@ impl FakeTools {
         behave: impl FnMut(&ToolCall) -> ToolScript + Send + 'static,
     ) -> Self {
         self.entries.push((name.to_owned(), entry));
-        self.listed.push(RemoteTool {
+        self.remote_tools.push(RemoteTool {
             name: name.to_owned(),
             description: format!("The tool {name}"),
             input_schema: json!({"type": "object"}),
@@ -145,7 +145,7 @@ impl FakeTools {
         self.rebuild_registry()
     }
 
-    /// The tool by which sessions hand tasks to others (S8).
+    /// Adds the tool that delegates tasks to child sessions (S8).
     pub fn with_delegate(mut self) -> Self {
         self.built_in.push(delegation::delegate_tool([]));
         self.rebuild_registry()
@@ -154,32 +154,32 @@ impl FakeTools {
     fn rebuild_registry(mut self) -> Self {
         let catalog = Catalog::new(self.entries.clone(), UnknownToolPolicy::default());
         let server = ServerProfile { name: "test".to_owned(), ..ServerProfile::default() };
-        let listed = ServerTools { server, tools: self.listed.clone() };
+        let server_tools = ServerTools { server, tools: self.remote_tools.clone() };
         let server = ServerProfile {
             name: BUILT_IN_SERVER.to_owned(),
             trusted: true,
             unavailable_reason: None,
         };
         let built_in = ServerTools { server, tools: self.built_in.clone() };
-        self.registry = Arc::new(catalog.build_registry([&listed, &built_in]));
+        self.registry = Arc::new(catalog.build_registry([&server_tools, &built_in]));
         self
     }
 
-    /// The attempts so far.
+    /// Returns the attempts so far.
     pub fn recorded_calls(&self) -> Vec<RecordedCall> {
         self.calls.borrow().clone()
     }
 
-    /// Waits until there were `count` attempts, and returns them.
+    /// Waits until there are `count` attempts and returns them.
     ///
     /// # Panics
     ///
-    /// When there are not so many within [`super::PATIENCE`].
+    /// Panics if there are fewer within [`super::TEST_TIMEOUT`].
     pub async fn wait_for_calls(&self, count: usize) -> Vec<RecordedCall> {
         let mut calls = self.calls.subscribe();
-        let seen = calls.wait_for(|calls| calls.len() >= count);
-        let seen = super::with_timeout("tool calls", seen).await;
-        seen.expect("the tools hold the sender").clone()
+        let recorded = calls.wait_for(|calls| calls.len() >= count);
+        let recorded = super::with_timeout("tool calls", recorded).await;
+        recorded.expect("the tools own the sender").clone()
     }
 }
 
@@ -194,41 +194,36 @@ impl ToolHost for FakeTools {
         progress: mpsc::Sender<Progress>,
         cancel: CancellationToken,
     ) -> BoxFuture<'static, ToolOutcome> {
-        let ToolScript(acts) = match lock(&self.behaviours).get_mut(&call.tool) {
+        let ToolScript(actions) = match lock(&self.behaviours).get_mut(&call.tool) {
             Some(behave) => behave(&call),
             None => ToolScript::new(),
         };
         let ToolCall {
-            tool,
-            arguments,
-            idempotency_key,
-            elicitation: people,
-            late_result: late,
-            ..
+            tool, arguments, idempotency_key, elicitation: channel, late_result, ..
         } = call;
-        let seen = RecordedCall { tool, arguments, idempotency_key, cancel: cancel.clone() };
-        self.calls.send_modify(|calls| calls.push(seen));
-        let given_up = cancel.clone();
+        let recorded = RecordedCall { tool, arguments, idempotency_key, cancel: cancel.clone() };
+        self.calls.send_modify(|calls| calls.push(recorded));
+        let cancelled = cancel.clone();
         let attempt = async move {
-            for act in acts {
-                match act {
+            for action in actions {
+                match action {
                     ToolAction::Progress(report) => drop(progress.try_send(report)),
                     ToolAction::Wait(gate) => gate.wait().await,
                     ToolAction::Hang => std::future::pending().await,
                     ToolAction::Elicit(elicitation) => {
-                        let text = format!("{:?}", people.request(elicitation).await);
+                        let text = format!("{:?}", channel.request(elicitation).await);
                         let output = ToolOutput { text, ..ToolOutput::default() };
                         return ToolOutcome::Completed(output);
                     }
                     ToolAction::LateResult(outcome) => {
-                        let (given_up, late) = (given_up.clone(), late.clone());
+                        let (cancelled, late_result) = (cancelled.clone(), late_result.clone());
                         actix::spawn(async move {
-                            given_up.cancelled_owned().await;
-                            late.report(outcome);
+                            cancelled.cancelled_owned().await;
+                            late_result.report(outcome);
                         });
                         std::future::pending().await
                     }
-                    ToolAction::Panic => panic!("the test wants the tool to panic"),
+                    ToolAction::Panic => panic!("scripted panic of the tool"),
                     ToolAction::Finish(outcome) => return outcome,
                 }
             }

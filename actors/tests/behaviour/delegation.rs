@@ -194,7 +194,7 @@ async fn s8_cancelled_child_is_error_result_of_parent() {
         world.wait_for_run_end(session, run).await,
         SessionEvent::RunCompleted { .. }
     ));
-    let error = "ada cancelled the work of researcher".to_owned();
+    let error = "ada cancelled the task of researcher".to_owned();
     assert_eq!(failures(&world.journal.events(session)), [(CallFailureReason::Error, error)]);
     wait_for_full_mirror(&world, session, child).await;
 }

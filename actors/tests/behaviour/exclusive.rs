@@ -52,7 +52,7 @@ async fn start_run(world: &TestRuntime, tool: &str, wallet: &str) -> (SessionId,
 }
 
 async fn wait_until_waiting_for_lock(world: &TestRuntime, session: SessionId, wallet: &str) {
-    let expected = format!("its turn: wallet:{wallet}");
+    let expected = format!("exclusive lock wallet:{wallet}");
     eventually("the session to wait for its lock", || {
         let snapshot = world.runtime.status_board.snapshot(&format!("/sessions/{session}"));
         snapshot
@@ -92,10 +92,7 @@ async fn t8_calls_with_the_same_lock_key_run_one_at_a_time() {
     assert_eq!(wallets(&world), [json!("a"), json!("b")]);
     let shown = world.runtime.status_board.snapshot("/turnstile").expect("it is always shown");
     let waiting = shown.waiting.expect("a call waits").for_whom;
-    assert_eq!(
-        (shown.state.as_str(), waiting.as_str()),
-        ("taken", "calls that run alone, for 1 other")
-    );
+    assert_eq!((shown.state.as_str(), waiting.as_str()), ("taken", "lock release, 1 call waiting"));
     for _ in 0..3 {
         world.model.push(ModelReply::text("content"));
     }

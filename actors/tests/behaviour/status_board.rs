@@ -89,8 +89,8 @@ async fn a1_status_board_shows_what_each_actor_waits_for() {
 
     tool_gate.open();
     world.wait_for(session, "the approval", last_approval).await;
-    assert_eq!(wait_until_waiting_for(&world, &path, "a person").await.state, "waiting");
-    wait_until_waiting_for(&world, "/desk", "people, to answer 1").await;
+    assert_eq!(wait_until_waiting_for(&world, &path, "approval").await.state, "waiting");
+    wait_until_waiting_for(&world, "/desk", "1 pending approval").await;
     eventually("the workers to be removed", || paths_now() == [path.clone()]).await;
     eventually("the mailboxes to be empty", || {
         world.runtime.status_board.snapshots("/").iter().all(|shown| shown.mailbox_depth == 0)
@@ -244,7 +244,7 @@ async fn a1_status_board_shows_what_subscribers_wait_for() {
         .await;
     let stalled = all().into_iter().find(|shown| shown.state == "stalled").unwrap();
     assert_eq!(stalled.kind, "Subscriber");
-    assert_eq!(stalled.waiting.unwrap().for_whom, "the client, to read");
+    assert_eq!(stalled.waiting.unwrap().for_whom, "the client to read");
     let run = world.submit(session, "hi").await;
     world.wait_for_run_end(session, run).await;
     eventually("empty mailboxes", || all().iter().all(|shown| shown.mailbox_depth == 0)).await;

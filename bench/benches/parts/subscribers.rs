@@ -62,7 +62,7 @@ impl SubscriberGroup {
         let started = SessionEvent::MessageStarted { message_id: message_id() };
         let agent = AgentName::parse("trader").expect("a name");
         let records = [record(1, started)].into();
-        let publish = Publish { session_id: SESSION, agent, records, at: Instant::now() };
+        let publish = Publish { session_id: SESSION, agent, records, published_at: Instant::now() };
         bus.send(publish).await.expect("it lives");
         let audience = Self { bus, delivered: told, subscribers };
         // What they were told before is not of the first piece of text.

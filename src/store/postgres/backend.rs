@@ -1,4 +1,4 @@
-//! The connection that writes to a PostgreSQL database.
+//! The write connection to a PostgreSQL database.
 
 use super::{
     batch,
@@ -28,10 +28,10 @@ const SELECT_HEADS: &str = "
     SELECT wanted.key, (SELECT last_seq FROM commits WHERE session_id = wanted.key
                         ORDER BY first_seq DESC LIMIT 1)
     FROM unnest($1::uuid[]) AS wanted (key)";
-const SELECT_CLAIMED: &str = "
+const SELECT_COUNTED_SPENDING: &str = "
     SELECT coalesce(sum(amount), 0) FROM spending
     WHERE user_id = $1 AND measure = $2 AND day >= $3";
-const SELECT_OPEN: &str = "
+const SELECT_OPEN_SESSIONS: &str = "
     SELECT session_id, status FROM sessions WHERE owner = $1 AND status <> 'closed' LIMIT $2";
 const APPEND_AUDIT: &str = "
     WITH head AS (UPDATE audit_head SET n = $1, hash = $2)
@@ -51,12 +51,12 @@ const PURGE: &str = "
          log AS (DELETE FROM commits WHERE session_id = $4),
          asked AS (DELETE FROM approvals WHERE session_id = $4)
     DELETE FROM sessions WHERE session_id = $4";
-const PUT_SETTINGS: &str = "INSERT INTO user_settings (user_id, content) VALUES ($1, $2)
+const UPSERT_SETTINGS: &str = "INSERT INTO user_settings (user_id, content) VALUES ($1, $2)
     ON CONFLICT (user_id) DO UPDATE SET content = excluded.content";
 const UPSERT_HEARTBEAT: &str = "INSERT INTO heartbeat (id, beat) VALUES (1, 1)
     ON CONFLICT (id) DO UPDATE SET beat = heartbeat.beat + 1";
 
-/// The connection, and how another one is made.
+/// The write connection, and the connector that replaces it.
 pub(super) struct PostgresBackend {
     connection: Option<PgConnection>,
     connector: Connector,
@@ -64,22 +64,24 @@ pub(super) struct PostgresBackend {
 }
 
 impl PostgresBackend {
-    /// Connects, takes the lock, and brings the schema to the newest version.
+    /// Connects, acquires the lock, and migrates the schema to the newest version.
     pub(super) async fn open(
         address: &PostgresAddress,
         options: &StoreOptions,
     ) -> Result<(Self, MigrationOutcome), StoreError> {
         let connector = Connector::new(address, Access::Write(options.durability));
-        let wait = options.busy_timeout;
-        let mut connection = connector.connect_with_lock(wait).await?;
-        let migrated = schema::migrate(&mut connection, address).await?;
-        Ok((Self { connection: Some(connection), connector, lock_timeout: wait }, migrated))
+        let lock_timeout = options.busy_timeout;
+        let mut connection = connector.connect_with_lock(lock_timeout).await?;
+        let migration = schema::migrate(&mut connection, address).await?;
+        Ok((Self { connection: Some(connection), connector, lock_timeout }, migration))
     }
 
     async fn ensure_connected(&mut self) -> sqlx::Result<&mut PgConnection> {
         match &mut self.connection {
             Some(connection) => Ok(connection),
-            none => Ok(none.insert(self.connector.reconnect_with_lock(self.lock_timeout).await?)),
+            missing => {
+                Ok(missing.insert(self.connector.reconnect_with_lock(self.lock_timeout).await?))
+            }
         }
     }
 }
@@ -89,21 +91,22 @@ impl WriterBackend for PostgresBackend {
         let ids: Vec<Uuid> = sessions.iter().map(|id| id.0).collect();
         let query = sqlx::query(SELECT_HEADS).bind(ids);
         let rows = with_response_timeout(query.fetch_all(self.ensure_connected().await?)).await?;
-        let head = |row: &PgRow| {
+        let to_head = |row: &PgRow| {
             let head: Option<i64> = row.try_get(1)?;
             Ok((SessionId(row.try_get(0)?), Seq(head.unwrap_or(0).unsigned_abs())))
         };
-        rows.iter().map(head).collect()
+        rows.iter().map(to_head).collect()
     }
 
     async fn load_counted_spending(
         &mut self,
         user: &UserId,
-        claim: &SpendingPrecondition,
+        precondition: &SpendingPrecondition,
     ) -> sqlx::Result<f64> {
-        let first = claim.first_day().map_or(i64::MIN, |day| day.0.into());
-        let measure = replace_nul(claim.measure.name().to_owned());
-        let query = sqlx::query(SELECT_CLAIMED).bind(user.as_str()).bind(measure).bind(first);
+        let first_day = precondition.first_day().map_or(i64::MIN, |day| day.0.into());
+        let measure = replace_nul(precondition.measure.name().to_owned());
+        let query =
+            sqlx::query(SELECT_COUNTED_SPENDING).bind(user.as_str()).bind(measure).bind(first_day);
         with_response_timeout(query.fetch_one(self.ensure_connected().await?)).await?.try_get(0)
     }
 
@@ -113,29 +116,33 @@ impl WriterBackend for PostgresBackend {
         limit: usize,
     ) -> sqlx::Result<Vec<(SessionId, SessionStatus)>> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let query = sqlx::query(SELECT_OPEN).bind(owner.as_str()).bind(limit);
+        let query = sqlx::query(SELECT_OPEN_SESSIONS).bind(owner.as_str()).bind(limit);
         let rows = with_response_timeout(query.fetch_all(self.ensure_connected().await?)).await?;
-        let session = |row: &PgRow| {
+        let to_session = |row: &PgRow| {
             let status: &str = row.try_get(1)?;
             Ok((SessionId(row.try_get(0)?), parse_status(status)))
         };
-        rows.iter().map(session).collect()
+        rows.iter().map(to_session).collect()
     }
 
     async fn load_audit_head(&mut self) -> sqlx::Result<Option<ChainHead>> {
         let query = sqlx::query(admin_records::SELECT_AUDIT_HEAD);
-        let found =
+        let row =
             with_response_timeout(query.fetch_optional(self.ensure_connected().await?)).await?;
-        found.map(|row| admin_records::decode_audit_head(&SqlRow::Postgres(row))).transpose()
+        row.map(|row| admin_records::decode_audit_head(&SqlRow::Postgres(row))).transpose()
     }
 
     async fn store_commits(
         &mut self,
         commits: &[&StoredCommit],
-        sealed: &[AuditRow],
+        audit_rows: &[AuditRow],
     ) -> sqlx::Result<()> {
-        with_response_timeout(batch::store_commits(self.ensure_connected().await?, commits, sealed))
-            .await
+        with_response_timeout(batch::store_commits(
+            self.ensure_connected().await?,
+            commits,
+            audit_rows,
+        ))
+        .await
     }
 
     async fn store_change(&mut self, change: &AuditedChange, row: &AuditRow) -> sqlx::Result<()> {
@@ -164,7 +171,7 @@ impl WriterBackend for PostgresBackend {
     }
 
     async fn store_settings(&mut self, user: &str, content: &str) -> sqlx::Result<()> {
-        let query = sqlx::query(PUT_SETTINGS).bind(user).bind(content);
+        let query = sqlx::query(UPSERT_SETTINGS).bind(user).bind(content);
         with_response_timeout(query.execute(self.ensure_connected().await?)).await.map(drop)
     }
 
@@ -173,7 +180,7 @@ impl WriterBackend for PostgresBackend {
         with_response_timeout(query.execute(self.ensure_connected().await?)).await.map(drop)
     }
 
-    /// Without a farewell: whatever was wrong with it, the next one sees to it that it is gone.
+    /// Drops the connection without closing it. The next connection terminates it if needed.
     async fn disconnect(&mut self) {
         self.connection = None;
     }

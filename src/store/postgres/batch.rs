@@ -1,6 +1,5 @@
-//! A group of commits as one write to PostgreSQL: one statement, which stores them all or none
-//! without a transaction around it. Must not know who waits for the answers, nor which commits may
-//! be appended.
+//! Stores a group of commits in PostgreSQL with one statement, which is atomic without an explicit
+//! transaction. Must not know the callers, nor decide if a commit may be appended.
 
 use super::replace_nul;
 use crate::{
@@ -21,8 +20,8 @@ const INSERT_COMMITS: &str = "
     FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[])
     AS new (session_id, first_seq, last_seq, at, events)";
 
-/// The same with everything beside the log. A row that several commits of the group change is in it
-/// once, as the last of them leaves it: one statement can't change a row twice.
+/// The same, with the rows derived from the log. A row that several commits of the group change
+/// occurs once, with its last value: one statement can't change a row twice.
 const STORE_ALL: &str = "
     WITH new_commits AS (
         INSERT INTO commits (session_id, first_seq, last_seq, at, codec, events)
@@ -53,12 +52,11 @@ const STORE_ALL: &str = "
 
 type Statement<'q> = sqlx::query::Query<'q, sqlx::Postgres, sqlx::postgres::PgArguments>;
 
-/// Stores all of these commits, with the rows of the audit log that they make, or, when it errs,
-/// none.
+/// Stores all commits and their rows of the audit log atomically.
 pub(super) async fn store_commits(
     connection: &mut PgConnection,
     commits: &[&StoredCommit],
-    sealed: &[AuditRow],
+    audit_rows: &[AuditRow],
 ) -> sqlx::Result<()> {
     let sessions: BTreeMap<SessionId, &StoredSession> = commits
         .iter()
@@ -68,15 +66,15 @@ pub(super) async fn store_commits(
         .iter()
         .flat_map(|commit| commit.approvals.iter().map(|row| (row.id, (commit.session_id, row))))
         .collect();
-    let spends = sum_spends(commits);
+    let spending = sum_spends(commits);
     let is_only_events =
-        sessions.is_empty() && approvals.is_empty() && sealed.is_empty() && spends.is_empty();
+        sessions.is_empty() && approvals.is_empty() && audit_rows.is_empty() && spending.is_empty();
     let query = if is_only_events {
         bind_commits(sqlx::query(INSERT_COMMITS), commits)
     } else {
         let query = bind_commits(sqlx::query(STORE_ALL), commits);
         let query = bind_approvals(bind_sessions(query, &sessions), &approvals);
-        bind_spends(bind_audit(query, sealed), spends)
+        bind_spends(bind_audit(query, audit_rows), spending)
     };
     query.execute(connection).await.map(drop)
 }
@@ -115,24 +113,24 @@ fn bind_approvals<'q>(
         .bind(rows.values().map(|(_, row)| row.content.as_str()).collect::<Vec<_>>())
 }
 
-/// The new rows and the head, which is null where there are none.
-fn bind_audit<'q>(query: Statement<'q>, sealed: &'q [AuditRow]) -> Statement<'q> {
-    let last = sealed.last();
+/// Binds the new rows and the new head, which is null if there are no rows.
+fn bind_audit<'q>(query: Statement<'q>, audit_rows: &'q [AuditRow]) -> Statement<'q> {
+    let last = audit_rows.last();
     query
-        .bind(collect_column(sealed, |row| row.n.cast_signed()))
-        .bind(collect_column(sealed, |row| row.hash.as_bytes().to_vec()))
-        .bind(collect_column(sealed, |row| row.content.as_str()))
+        .bind(collect_column(audit_rows, |row| row.n.cast_signed()))
+        .bind(collect_column(audit_rows, |row| row.hash.as_bytes().to_vec()))
+        .bind(collect_column(audit_rows, |row| row.content.as_str()))
         .bind(last.map(|row| row.n.cast_signed()))
         .bind(last.map(|row| row.hash.as_bytes().to_vec()))
 }
 
-/// User, measure and day.
+/// A user, a measure and a day.
 type SpendKey = (String, String, i64);
 
-fn bind_spends(query: Statement<'_>, spends: BTreeMap<SpendKey, f64>) -> Statement<'_> {
+fn bind_spends(query: Statement<'_>, spending: BTreeMap<SpendKey, f64>) -> Statement<'_> {
     let (mut users, mut measures, mut days) = (Vec::new(), Vec::new(), Vec::new());
-    let amounts: Vec<f64> = spends.values().copied().collect();
-    for (user, measure, day) in spends.into_keys() {
+    let amounts: Vec<f64> = spending.values().copied().collect();
+    for (user, measure, day) in spending.into_keys() {
         users.push(user);
         measures.push(measure);
         days.push(day);
@@ -140,19 +138,19 @@ fn bind_spends(query: Statement<'_>, spends: BTreeMap<SpendKey, f64>) -> Stateme
     query.bind(users).bind(measures).bind(days).bind(amounts)
 }
 
-/// What the commits add to their users' spending, summed up.
+/// Returns the sums that the commits add to their users' spending.
 fn sum_spends(commits: &[&StoredCommit]) -> BTreeMap<SpendKey, f64> {
-    let mut spends = BTreeMap::new();
-    for posting in commits.iter().filter_map(|commit| commit.spending_update.as_ref()) {
-        for spend in &posting.entries {
-            let measure = replace_nul(spend.measure.name().to_owned());
-            let key = (posting.user.to_string(), measure, i64::from(spend.day.0));
-            *spends.entry(key).or_insert(0.0) += spend.amount;
+    let mut spending = BTreeMap::new();
+    for update in commits.iter().filter_map(|commit| commit.spending_update.as_ref()) {
+        for entry in &update.entries {
+            let measure = replace_nul(entry.measure.name().to_owned());
+            let key = (update.user.to_string(), measure, i64::from(entry.day.0));
+            *spending.entry(key).or_insert(0.0) += entry.amount;
         }
     }
-    spends
+    spending
 }
 
-fn collect_column<'r, R, T>(rows: &'r [R], of: impl Fn(&'r R) -> T) -> Vec<T> {
-    rows.iter().map(of).collect()
+fn collect_column<'r, R, T>(rows: &'r [R], value_of: impl Fn(&'r R) -> T) -> Vec<T> {
+    rows.iter().map(value_of).collect()
 }

@@ -1,5 +1,5 @@
-//! The connections that read, on a thread of their own: a connection belongs to the runtime that
-//! made it, and those who ask are on many.
+//! The pool of read connections, on its own thread: a connection belongs to the runtime that created
+//! it, and the callers are on many runtimes.
 
 use super::connect::{Access, Connector, with_response_timeout};
 use crate::store::{PostgresAddress, sql::SqlQuery, writer::runtime};
@@ -15,14 +15,14 @@ use tokio::{
 };
 use tokio_stream::wrappers::ReceiverStream;
 
-/// Rows that wait for whoever asked for them.
+/// Maximum number of rows that wait for the caller.
 const ROW_BUFFER_MAX: usize = 64;
-/// How long a question waits for a connection.
+/// Time a query waits for a connection.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long a connection that nobody uses is kept.
+/// Time after which an unused connection is closed.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// The connections that read.
+/// The pool of read connections.
 pub(in crate::store) struct PostgresReadPool {
     pool: PgPool,
     runtime: Handle,
@@ -31,33 +31,33 @@ pub(in crate::store) struct PostgresReadPool {
 }
 
 impl PostgresReadPool {
-    /// Makes no connection yet.
+    /// Starts the pool. Connections are created on demand.
     pub(super) fn start(address: &PostgresAddress, connections: u32) -> sqlx::Result<Self> {
         let options = Connector::new(address, Access::Read).options;
         let runtime = runtime()?;
         let handle = runtime.handle().clone();
         let pool = {
-            let _inside = runtime.enter();
+            let _guard = runtime.enter();
             PgPoolOptions::new()
                 .max_connections(connections.max(1))
                 .acquire_timeout(ACQUIRE_TIMEOUT)
                 .idle_timeout(IDLE_TIMEOUT)
                 .connect_lazy_with(options)
         };
-        let (stop, stopped) = oneshot::channel();
-        let closing = pool.clone();
+        let (stop, stop_signal) = oneshot::channel();
+        let closing_pool = pool.clone();
         let thread =
             thread::Builder::new().name("journal-readers".to_owned()).spawn(move || {
                 runtime.block_on(async {
-                    // Told, or forgotten: both mean that nobody asks any more.
-                    drop(stopped.await);
-                    drop(tokio::time::timeout(ACQUIRE_TIMEOUT, closing.close()).await);
+                    // A message and a dropped sender both mean that the pool is no longer used.
+                    drop(stop_signal.await);
+                    drop(tokio::time::timeout(ACQUIRE_TIMEOUT, closing_pool.close()).await);
                 });
             })?;
         Ok(Self { pool, runtime: handle, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// The rows, one by one; whoever drops the stream gets no more.
+    /// Returns the rows one by one. Dropping the stream cancels the query.
     pub(in crate::store) fn fetch(
         &self,
         query: SqlQuery,
@@ -84,7 +84,7 @@ impl Drop for PostgresReadPool {
         self.stop = None;
         let Some(thread) = self.thread.take() else { return };
         if thread.join().is_err() {
-            tracing::error!("the journal's readers had panicked");
+            tracing::error!("the journal's read pool panicked");
         }
     }
 }

@@ -1,8 +1,8 @@
-//! The connection that writes to an SQLite database.
+//! The write connection to an SQLite database.
 //!
-//! It is [`rusqlite`]'s and not sqlx's, which keeps a thread of its own for every connection: the
-//! writer has a thread already, and handing each statement to another one cost more than the
-//! statement (docs/performance.md).
+//! It uses [`rusqlite`] and not sqlx, which runs a thread for every connection. The writer already
+//! has a thread, and passing each statement to another one cost more than the statement
+//! (docs/performance.md).
 
 use super::{
     CHECKPOINT_PAGES, PAGE_BYTES, WAL_SIZE_LIMIT_BYTES,
@@ -35,10 +35,10 @@ use uuid::Uuid;
 
 const SELECT_HEAD: &str = "
     SELECT last_seq FROM commits WHERE session_id = ?1 ORDER BY first_seq DESC LIMIT 1";
-const SELECT_CLAIMED: &str = "
+const SELECT_COUNTED_SPENDING: &str = "
     SELECT coalesce(sum(amount), 0.0) FROM spending
     WHERE user_id = ?1 AND measure = ?2 AND day >= ?3";
-const SELECT_OPEN: &str = "
+const SELECT_OPEN_SESSIONS: &str = "
     SELECT session_id, status FROM sessions WHERE owner = ?1 AND status <> 'closed' LIMIT 0 + ?2";
 const SELECT_AUDIT_HEAD: &str = "SELECT n, hash FROM audit_head";
 const ADD_KEY: &str = "
@@ -51,12 +51,12 @@ const PURGE: [&str; 3] = [
     "DELETE FROM approvals WHERE session_id = ?1",
     "DELETE FROM sessions WHERE session_id = ?1",
 ];
-const PUT_SETTINGS: &str = "INSERT INTO user_settings (user_id, content) VALUES (?1, ?2)
+const UPSERT_SETTINGS: &str = "INSERT INTO user_settings (user_id, content) VALUES (?1, ?2)
     ON CONFLICT (user_id) DO UPDATE SET content = excluded.content";
 const UPSERT_HEARTBEAT: &str = "INSERT INTO heartbeat (id, beat) VALUES (1, 1)
     ON CONFLICT (id) DO UPDATE SET beat = beat + 1";
 
-/// The connection, and how another one is made.
+/// The write connection, and the parameters to replace it.
 pub(super) struct SqliteBackend {
     connection: Option<Connection>,
     path: PathBuf,
@@ -64,17 +64,17 @@ pub(super) struct SqliteBackend {
 }
 
 impl SqliteBackend {
-    /// Connects to a database that is there, and has the newest schema.
+    /// Connects to an existing database that has the newest schema.
     pub(super) fn open(path: &Path, options: &StoreOptions) -> sqlx::Result<Self> {
         let (path, options) = (path.to_owned(), options.clone());
         let connection = Some(connect(&path, &options).map_err(to_sqlx_error)?);
         Ok(Self { connection, path, options })
     }
 
-    /// Does it on the connection, which is made where there is none.
+    /// Runs `operation` on the connection, which is created if needed.
     fn with_connection<T>(
         &mut self,
-        act: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+        operation: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> sqlx::Result<T> {
         let connection = match &self.connection {
             Some(connection) => connection,
@@ -82,7 +82,7 @@ impl SqliteBackend {
                 self.connection.insert(connect(&self.path, &self.options).map_err(to_sqlx_error)?)
             }
         };
-        act(connection).map_err(to_sqlx_error)
+        operation(connection).map_err(to_sqlx_error)
     }
 }
 
@@ -90,24 +90,24 @@ impl WriterBackend for SqliteBackend {
     async fn load_heads(&mut self, sessions: &[SessionId]) -> sqlx::Result<Vec<(SessionId, Seq)>> {
         self.with_connection(|connection| {
             let mut select = connection.prepare_cached(SELECT_HEAD)?;
-            let mut head = |session_id: &SessionId| {
+            let mut to_head = |session_id: &SessionId| {
                 let id = &session_id.0.as_bytes()[..];
                 let head: Option<i64> = select.query_row([id], |row| row.get(0)).optional()?;
                 Ok((*session_id, Seq(head.unwrap_or(0).unsigned_abs())))
             };
-            sessions.iter().map(&mut head).collect()
+            sessions.iter().map(&mut to_head).collect()
         })
     }
 
     async fn load_counted_spending(
         &mut self,
         user: &UserId,
-        claim: &SpendingPrecondition,
+        precondition: &SpendingPrecondition,
     ) -> sqlx::Result<f64> {
-        let first = claim.first_day().map_or(i32::MIN, |day| day.0);
+        let first_day = precondition.first_day().map_or(i32::MIN, |day| day.0);
         self.with_connection(|connection| {
-            let values = params![user.as_str(), claim.measure.name(), first];
-            connection.prepare_cached(SELECT_CLAIMED)?.query_row(values, |row| row.get(0))
+            let values = params![user.as_str(), precondition.measure.name(), first_day];
+            connection.prepare_cached(SELECT_COUNTED_SPENDING)?.query_row(values, |row| row.get(0))
         })
     }
 
@@ -117,36 +117,36 @@ impl WriterBackend for SqliteBackend {
         limit: usize,
     ) -> sqlx::Result<Vec<(SessionId, SessionStatus)>> {
         self.with_connection(|connection| {
-            let mut select = connection.prepare_cached(SELECT_OPEN)?;
+            let mut select = connection.prepare_cached(SELECT_OPEN_SESSIONS)?;
             let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-            let session = |row: &rusqlite::Row<'_>| {
+            let to_session = |row: &rusqlite::Row<'_>| {
                 let (id, status): ([u8; 16], String) = (row.get(0)?, row.get(1)?);
                 Ok((SessionId(Uuid::from_bytes(id)), parse_status(&status)))
             };
-            select.query_map(params![owner.as_str(), limit], session)?.collect()
+            select.query_map(params![owner.as_str(), limit], to_session)?.collect()
         })
     }
 
     async fn load_audit_head(&mut self) -> sqlx::Result<Option<ChainHead>> {
         self.with_connection(|connection| {
             let mut select = connection.prepare_cached(SELECT_AUDIT_HEAD)?;
-            let head = |row: &rusqlite::Row<'_>| {
+            let to_head = |row: &rusqlite::Row<'_>| {
                 let (n, hash): (i64, Vec<u8>) = (row.get(0)?, row.get(1)?);
-                // Whatever somebody may have put in its place: what is none matches nothing.
+                // A value of another length, which only tampering can cause, matches no hash.
                 let hash = <[u8; 32]>::try_from(&hash[..]);
                 let hash = hash.map_or_else(|_| Digest::hash_bytes(&[]), Digest::from);
                 Ok(ChainHead { n: n.unsigned_abs(), hash })
             };
-            select.query_row((), head).optional()
+            select.query_row((), to_head).optional()
         })
     }
 
     async fn store_commits(
         &mut self,
         commits: &[&StoredCommit],
-        sealed: &[AuditRow],
+        audit_rows: &[AuditRow],
     ) -> sqlx::Result<()> {
-        self.with_connection(|connection| batch::store_commits(connection, commits, sealed))
+        self.with_connection(|connection| batch::store_commits(connection, commits, audit_rows))
     }
 
     async fn store_change(&mut self, change: &AuditedChange, row: &AuditRow) -> sqlx::Result<()> {
@@ -169,10 +169,8 @@ impl WriterBackend for SqliteBackend {
                     connection.prepare_cached(REVOKE_KEY)?.execute(values)?;
                 }
                 AuditedChange::Purge(session_id, _) => {
-                    for delete in PURGE {
-                        connection
-                            .prepare_cached(delete)?
-                            .execute([&session_id.0.as_bytes()[..]])?;
+                    for sql in PURGE {
+                        connection.prepare_cached(sql)?.execute([&session_id.0.as_bytes()[..]])?;
                     }
                 }
             }
@@ -183,7 +181,7 @@ impl WriterBackend for SqliteBackend {
 
     async fn store_settings(&mut self, user: &str, content: &str) -> sqlx::Result<()> {
         self.with_connection(|connection| {
-            connection.prepare_cached(PUT_SETTINGS)?.execute([user, content]).map(drop)
+            connection.prepare_cached(UPSERT_SETTINGS)?.execute([user, content]).map(drop)
         })
     }
 
@@ -199,8 +197,7 @@ impl WriterBackend for SqliteBackend {
         }
     }
 
-    /// Moves what is in the write-ahead log into the database, as far as nobody reads it, and
-    /// closes.
+    /// Checkpoints the write-ahead log, as far as readers allow, and closes the connection.
     async fn checkpoint(&mut self) -> sqlx::Result<()> {
         let Some(connection) = self.connection.take() else { return Ok(()) };
         connection
@@ -211,7 +208,7 @@ impl WriterBackend for SqliteBackend {
 }
 
 fn connect(path: &Path, options: &StoreOptions) -> rusqlite::Result<Connection> {
-    // Not made where it is not there, and not shared with another thread.
+    // Fails if the file is missing. The connection is not shared between threads.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(options.busy_timeout)?;
@@ -227,7 +224,7 @@ fn connect(path: &Path, options: &StoreOptions) -> rusqlite::Result<Connection> 
             Durability::Process => "NORMAL",
         },
     )?;
-    // What is purged is written over.
+    // Purged data is overwritten.
     pragma("secure_delete", &"ON")?;
     pragma("wal_autocheckpoint", &CHECKPOINT_PAGES)?;
     pragma("journal_size_limit", &WAL_SIZE_LIMIT_BYTES)?;
@@ -238,12 +235,12 @@ fn connect(path: &Path, options: &StoreOptions) -> rusqlite::Result<Connection> 
     Ok(connection)
 }
 
-/// What SQLite says to us, in the words of the rest of the store.
+/// Converts an error of rusqlite to the error type of the store.
 fn to_sqlx_error(error: rusqlite::Error) -> sqlx::Error {
     sqlx::Error::Database(Box::new(RusqliteError(error)))
 }
 
-/// An error of [`rusqlite`]'s, as one of sqlx's.
+/// An error of [`rusqlite`] that implements the error trait of sqlx.
 #[derive(Debug)]
 struct RusqliteError(rusqlite::Error);
 
@@ -260,11 +257,11 @@ impl DatabaseError for RusqliteError {
         if let rusqlite::Error::SqliteFailure(_, Some(message)) = &self.0 {
             message
         } else {
-            "SQLite refused it"
+            "SQLite rejected the operation"
         }
     }
 
-    /// The extended result code, as sqlx's own errors have it.
+    /// Returns the extended result code, as sqlx's own errors do.
     fn code(&self) -> Option<Cow<'_, str>> {
         let code = self.0.sqlite_error()?.extended_code;
         Some(Cow::Owned(code.to_string()))
@@ -293,13 +290,13 @@ impl DatabaseError for RusqliteError {
     }
 }
 
-/// Every statement of the writer that has to find something, and the index that it finds it by.
+/// Returns every searching statement of the writer with the SQLite index it must use.
 #[cfg(test)]
 pub(super) fn every_statement() -> Vec<(&'static str, &'static str)> {
     let mut statements = vec![
         (SELECT_HEAD, "commits_by_session"),
-        (SELECT_CLAIMED, "PRIMARY KEY"),
-        (SELECT_OPEN, "COVERING INDEX sessions_open"),
+        (SELECT_COUNTED_SPENDING, "PRIMARY KEY"),
+        (SELECT_OPEN_SESSIONS, "COVERING INDEX sessions_open"),
         (REVOKE_KEY, "PRIMARY KEY"),
     ];
     let tables = ["commits_by_session", "approvals_by_session", "PRIMARY KEY"];

@@ -1,5 +1,5 @@
-//! A group of commits as one transaction in SQLite: stores them all or none. Must not know who waits
-//! for the answers, nor which commits may be appended.
+//! Stores a group of commits in one SQLite transaction. Must not know the callers, nor decide if a
+//! commit may be appended.
 
 use crate::{
     audit::{AuditRow, ChainHead},
@@ -30,31 +30,31 @@ const ADD_SPENDING: &str = "
     INSERT INTO spending (user_id, measure, day, amount) VALUES (?1, ?2, ?3, ?4)
     ON CONFLICT (user_id, measure, day) DO UPDATE SET amount = amount + excluded.amount";
 
-/// Every statement of this file is prepared once and kept; so many must have room.
+/// Capacity of the statement cache. Each statement of the writer is prepared once and cached.
 pub(super) const CACHED_STATEMENTS_MAX: usize = 32;
 
-/// Stores all of these commits, with the rows of the audit log that they make, or, when it errs,
-/// none; a transaction may then be open.
+/// Stores all commits and their rows of the audit log atomically. After an error, a transaction may
+/// be open.
 pub(super) fn store_commits(
     connection: &Connection,
     commits: &[&StoredCommit],
-    sealed: &[AuditRow],
+    audit_rows: &[AuditRow],
 ) -> rusqlite::Result<()> {
     execute(connection, BEGIN)?;
     for commit in commits {
         store_commit(connection, commit)?;
     }
-    append_audit(connection, sealed)?;
+    append_audit(connection, audit_rows)?;
     execute(connection, COMMIT)
 }
 
 fn store_commit(connection: &Connection, commit: &StoredCommit) -> rusqlite::Result<()> {
     let id = &commit.session_id.0.as_bytes()[..];
-    let (first, last) = (commit.expected_head.next().0, commit.last_seq.0);
+    let (first_seq, last_seq) = (commit.expected_head.next().0, commit.last_seq.0);
     connection.prepare_cached(INSERT_COMMIT)?.execute(params![
         id,
-        first.cast_signed(),
-        last.cast_signed(),
+        first_seq.cast_signed(),
+        last_seq.cast_signed(),
         commit.at,
         codec::FORMAT,
         commit.events,
@@ -67,17 +67,22 @@ fn store_commit(connection: &Connection, commit: &StoredCommit) -> rusqlite::Res
         let values = params![approval_id, row.content, id, row.owner, row.state, row.deadline];
         connection.prepare_cached(UPSERT_APPROVAL)?.execute(values)?;
     }
-    if let Some(posting) = &commit.spending_update {
-        let mut add = connection.prepare_cached(ADD_SPENDING)?;
-        for spend in &posting.entries {
-            let measure = spend.measure.name();
-            add.execute(params![posting.user.as_str(), measure, spend.day.0, spend.amount])?;
+    if let Some(update) = &commit.spending_update {
+        let mut add_spending = connection.prepare_cached(ADD_SPENDING)?;
+        for entry in &update.entries {
+            let measure = entry.measure.name();
+            add_spending.execute(params![
+                update.user.as_str(),
+                measure,
+                entry.day.0,
+                entry.amount
+            ])?;
         }
     }
     Ok(())
 }
 
-/// Changes the session's row, or adds it. An upsert would touch every index of the table.
+/// Updates or inserts the session's row. An upsert would update every index of the table.
 fn store_session(connection: &Connection, id: &[u8], row: &StoredSession) -> rusqlite::Result<()> {
     let StoredSession { content, owner, parent, status } = row;
     let changed =
@@ -89,19 +94,22 @@ fn store_session(connection: &Connection, id: &[u8], row: &StoredSession) -> rus
     Ok(())
 }
 
-/// Adds rows to the audit log, and notes its new end.
-pub(super) fn append_audit(connection: &Connection, sealed: &[AuditRow]) -> rusqlite::Result<()> {
-    let Some(last) = sealed.last() else { return Ok(()) };
+/// Appends rows to the audit log and updates its stored head.
+pub(super) fn append_audit(
+    connection: &Connection,
+    audit_rows: &[AuditRow],
+) -> rusqlite::Result<()> {
+    let Some(last_row) = audit_rows.last() else { return Ok(()) };
     let mut insert = connection.prepare_cached(INSERT_AUDIT)?;
-    for row in sealed {
+    for row in audit_rows {
         insert.execute(params![row.n.cast_signed(), &row.hash.as_bytes()[..], row.content])?;
     }
-    let ChainHead { n, hash } = last.head();
-    let noted = params![n.cast_signed(), &hash.as_bytes()[..]];
-    connection.prepare_cached(UPDATE_AUDIT_HEAD)?.execute(noted).map(drop)
+    let ChainHead { n, hash } = last_row.head();
+    let head = params![n.cast_signed(), &hash.as_bytes()[..]];
+    connection.prepare_cached(UPDATE_AUDIT_HEAD)?.execute(head).map(drop)
 }
 
-/// Executes a statement that takes no values.
+/// Executes a statement without parameters.
 pub(super) fn execute(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
     connection.prepare_cached(sql)?.execute(()).map(drop)
 }

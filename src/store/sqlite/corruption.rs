@@ -1,14 +1,13 @@
-//! Whether a file is whole, as far as that can be seen without delaying the start: a small one is
-//! read from end to end, of a large one the newest entries, which a write that was cut off would
-//! have ruined. Damage elsewhere is told where it is met. Must not know what the entries mean.
+//! Checks a file for damage as far as possible without delaying the start: a small file is checked
+//! completely, of a large one only the newest rows, which an interrupted write would have damaged.
+//! Other damage is reported when it is encountered. Must not know the meaning of the rows.
 
 use sqlx::{Row as _, SqliteConnection};
 
-/// Bytes of a file that is read from end to end.
+/// Maximum bytes of a file that is checked completely.
 const FULL_CHECK_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
-/// Whether the newest entry of each table that grows is whole, and the way to it through each of the
-/// indexes that tell one entry from the others.
+/// Checks the newest row of each growing table, through each unique index of the table.
 const CHECK_NEWEST_ROWS: &str = "
     SELECT 'commits', codec <> 1 OR json_valid(events) FROM (
         SELECT codec, events FROM commits ORDER BY id DESC LIMIT 1)
@@ -23,22 +22,22 @@ const CHECK_NEWEST_ROWS: &str = "
     UNION ALL SELECT 'audit', json_valid(content) FROM (
         SELECT content FROM audit ORDER BY n DESC LIMIT 1)";
 
-/// What is wrong with a file of that size, if anything can be seen. Its schema is the newest one.
+/// Returns a description of the damage found in a file of `bytes` bytes. Requires the newest schema.
 pub(super) async fn find_corruption(
     connection: &mut SqliteConnection,
     bytes: u64,
 ) -> sqlx::Result<Option<String>> {
     if bytes > FULL_CHECK_BYTES_MAX {
         for row in sqlx::query(CHECK_NEWEST_ROWS).fetch_all(connection).await? {
-            let (table, is_whole): (&str, bool) = (row.try_get(0)?, row.try_get(1)?);
-            if !is_whole {
-                return Ok(Some(format!("the newest entry of `{table}` can't be read")));
+            let (table, is_valid): (&str, bool) = (row.try_get(0)?, row.try_get(1)?);
+            if !is_valid {
+                return Ok(Some(format!("the newest row of `{table}` is unreadable")));
             }
         }
         return Ok(None);
     }
-    let told: String =
+    let report: String =
         sqlx::query("PRAGMA quick_check(1)").fetch_one(connection).await?.try_get(0)?;
-    // Its lines begin with a title.
-    Ok((told != "ok").then(|| told.lines().last().unwrap_or_default().to_owned()))
+    // The lines start with a title.
+    Ok((report != "ok").then(|| report.lines().last().unwrap_or_default().to_owned()))
 }

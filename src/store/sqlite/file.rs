@@ -1,5 +1,5 @@
-//! The database file: its folder, its mode, and the lock that keeps a second process out.
-//! Must not know what is in it, beyond that it is SQLite's.
+//! The database file: its directory, its mode, and the lock that excludes other processes. Knows
+//! nothing of its content, except that it is an SQLite database.
 
 use crate::store::StoreError;
 use std::{
@@ -9,66 +9,62 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What every SQLite database begins with.
+/// The first bytes of every SQLite database.
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
-/// SQLite's pages are a multiple of so many bytes.
+/// The smallest page size of SQLite in bytes. Every page size is a multiple of it.
 const PAGE_BYTES_MIN: u64 = 512;
-/// What the lock file's name adds to the database's.
+/// The suffix of the lock file's name.
 const LOCK_SUFFIX: &str = ".lock";
-/// Mode of the database and the files beside it: its owner's alone (E7).
+/// The mode of the database and of the files next to it: only the owner has access (E7).
 #[cfg(unix)]
 const FILE_MODE: u32 = 0o600;
-/// Mode of folders that are made for it.
+/// The mode of created directories.
 #[cfg(unix)]
 const FOLDER_MODE: u32 = 0o700;
 
-/// A database file that is ours to open, as long as this lives.
+/// A locked database file. The lock is released when this is dropped.
 #[derive(Debug)]
 pub(in crate::store) struct DatabaseFile {
-    /// Absolute, without symbolic links: two names of one database have one lock.
+    /// The absolute path without symbolic links, so that all names of a database share one lock.
     pub(super) path: PathBuf,
-    /// Released by the operating system when the process ends, however it ends.
+    /// The lock. The operating system releases it when the process ends, even after a crash.
     _lock: File,
 }
 
 impl DatabaseFile {
-    /// Creates what is missing, looks whether it can be a database, and locks it.
+    /// Creates the file if it is missing, checks that it can be a database, and locks it.
     pub(super) fn open_locked(path: &Path) -> Result<Self, StoreError> {
-        let failed = |action, path: &Path| {
+        let to_store_error = |action, path: &Path| {
             let path = path.to_owned();
             move |source| StoreError::File { action, path, source }
         };
-        let path = std::path::absolute(path).map_err(failed("resolve", path))?;
+        let path = std::path::absolute(path).map_err(to_store_error("resolve", path))?;
         if let Some(folder) = path.parent() {
-            create_folder(folder).map_err(failed("create the folder", folder))?;
+            create_folder(folder).map_err(to_store_error("create the folder", folder))?;
         }
-        let mut file = open_private(&path).map_err(failed("open", &path))?;
-        let path = path.canonicalize().map_err(failed("resolve", &path))?;
+        let mut file = open_private(&path).map_err(to_store_error("open", &path))?;
+        let path = path.canonicalize().map_err(to_store_error("resolve", &path))?;
 
-        if !looks_like_sqlite(&mut file).map_err(failed("read", &path))? {
+        if !looks_like_sqlite(&mut file).map_err(to_store_error("read", &path))? {
             return Err(StoreError::NotADatabase { path });
         }
-        let is_empty = |path: &Path| fs::metadata(path).map_or(true, |found| found.len() == 0);
-        // SQLite would take it for a new database, and throw away what has not been moved there.
+        let is_empty =
+            |path: &Path| fs::metadata(path).map_or(true, |metadata| metadata.len() == 0);
+        // SQLite would treat the file as a new database and discard the write-ahead log.
         if is_empty(&path) && !is_empty(&with_suffix(&path, "-wal")) {
-            let what = "it is empty, and there is a write-ahead log beside it".to_owned();
-            return Err(StoreError::Corrupted {
-                database: path.display().to_string(),
-                detail: what,
-            });
+            let detail = "the file is empty, but its write-ahead log is not".to_owned();
+            return Err(StoreError::Corrupted { database: path.display().to_string(), detail });
         }
-        // Where there is a write-ahead log, that has the page which somebody was killed over.
-        let length = fs::metadata(&path).map_err(failed("read", &path))?.len();
+        // If there is a write-ahead log, it contains the page whose write was interrupted.
+        let length = fs::metadata(&path).map_err(to_store_error("read", &path))?.len();
         if length % PAGE_BYTES_MIN != 0 && is_empty(&with_suffix(&path, "-wal")) {
-            let what = "it was cut off in the middle of a page".to_owned();
-            return Err(StoreError::Corrupted {
-                database: path.display().to_string(),
-                detail: what,
-            });
+            let detail = "the file ends in the middle of a page".to_owned();
+            return Err(StoreError::Corrupted { database: path.display().to_string(), detail });
         }
 
         let lock_path = with_suffix(&path, LOCK_SUFFIX);
-        let lock = open_private(&lock_path).map_err(failed("open the lock file", &lock_path))?;
+        let lock =
+            open_private(&lock_path).map_err(to_store_error("open the lock file", &lock_path))?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -78,14 +74,14 @@ impl DatabaseFile {
                 });
             }
             Err(TryLockError::Error(source)) => {
-                return Err(failed("lock", &lock_path)(source));
+                return Err(to_store_error("lock", &lock_path)(source));
             }
         }
         Ok(Self { path, _lock: lock })
     }
 
-    /// Makes the files their owner's alone, whatever they were before. SQLite makes those beside
-    /// the database with the database's mode.
+    /// Restricts the mode of existing files to the owner. SQLite creates the files next to the
+    /// database with the database's mode.
     pub(super) fn restrict_permissions(&self) -> Result<(), StoreError> {
         for suffix in ["", "-wal", "-shm", LOCK_SUFFIX] {
             let path = with_suffix(&self.path, suffix);
@@ -96,26 +92,27 @@ impl DatabaseFile {
     }
 }
 
-/// The absolute path of a database that is there; nothing is created or locked.
+/// Returns the absolute path of an existing database. Creates and locks nothing.
 pub(super) fn resolve_existing(path: &Path) -> Result<PathBuf, StoreError> {
-    let failed = |action| move |source| StoreError::File { action, path: path.to_owned(), source };
-    let mut file = File::open(path).map_err(failed("open"))?;
-    let absolute = path.canonicalize().map_err(failed("resolve"))?;
-    if looks_like_sqlite(&mut file).map_err(failed("read"))? {
+    let to_store_error =
+        |action| move |source| StoreError::File { action, path: path.to_owned(), source };
+    let mut file = File::open(path).map_err(to_store_error("open"))?;
+    let absolute = path.canonicalize().map_err(to_store_error("resolve"))?;
+    if looks_like_sqlite(&mut file).map_err(to_store_error("read"))? {
         Ok(absolute)
     } else {
         Err(StoreError::NotADatabase { path: absolute })
     }
 }
 
-/// The path with something appended to the file's name.
+/// Appends a suffix to the file name of a path.
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(suffix);
     PathBuf::from(name)
 }
 
-/// An empty file is a database without tables.
+/// True if the file starts like an SQLite database. An empty file is a database without tables.
 fn looks_like_sqlite(file: &mut File) -> io::Result<bool> {
     let mut start = Vec::with_capacity(MAGIC.len());
     file.take(MAGIC.len() as u64).read_to_end(&mut start)?;
@@ -130,8 +127,8 @@ fn create_folder(folder: &Path) -> io::Result<()> {
     builder.create(folder)
 }
 
-/// Opens for reading and writing, and creates with a private mode before SQLite could create it
-/// with another.
+/// Opens a file for reading and writing. Creates it with a private mode, before SQLite could create
+/// it with another one.
 fn open_private(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);

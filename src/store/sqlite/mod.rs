@@ -1,8 +1,8 @@
-//! The journal in an SQLite file: the file, the schema, and the two kinds of connections to it.
+//! The journal in an SQLite file: the file, the schema, the write connection and the read pool.
 //!
 //! ```text
-//! append ──► writer (one thread) ──► heads: who may ──► batch: one write ──► file
-//! read   ──► readers (a small pool) ─────────────────────────────────────────┘
+//! append ──► writer (one thread) ──► heads: check ──► batch: one transaction ──► file
+//! read   ──► read pool ──────────────────────────────────────────────────────────┘
 //! ```
 
 mod backend;
@@ -26,52 +26,52 @@ use sqlx::{
 };
 use std::path::Path;
 
-/// Pages of the write-ahead log after which a commit moves them into the database: 16 MiB, so that
-/// the moving is rare and the log small.
+/// Number of pages of the write-ahead log after which a commit checkpoints it: 16 MiB, so that
+/// checkpoints are rare and the log stays small.
 const CHECKPOINT_PAGES: u32 = 4096;
-/// Bytes the write-ahead log is cut to after it has grown, for example behind a long reader.
+/// Bytes the write-ahead log is truncated to after it has grown, for example due to a long reader.
 const WAL_SIZE_LIMIT_BYTES: u32 = 64 * 1024 * 1024;
-/// SQLite's page size, which is set when the database is created and never changed.
+/// SQLite's page size. Set when the database is created and never changed.
 const PAGE_BYTES: u32 = 4096;
 
-/// Opens the database, creates it and its folder where there is none, and migrates it to the
-/// newest schema. It is this process's alone as long as the file is kept.
+/// Opens the database, creates it and its directory if they are missing, and migrates it to the
+/// newest schema. The returned [`DatabaseFile`] holds the lock of the database.
 pub(super) async fn open(
     path: &Path,
     options: &StoreOptions,
 ) -> Result<(Writer, ReadPool, MigrationOutcome, DatabaseFile), StoreError> {
-    let (file, sink, migrated) = prepare(path, options).await?;
-    let failed = |source| open_error(&file.path, source);
-    let readers = open_read_pool(&file.path, options).await.map_err(failed)?;
+    let (file, backend, migration) = prepare(path, options).await?;
+    let to_store_error = |source| open_error(&file.path, source);
+    let read_pool = open_read_pool(&file.path, options).await.map_err(to_store_error)?;
     let writer = writer::runtime()
-        .and_then(|runtime| Writer::start(runtime, sink))
-        .map_err(|source| failed(sqlx::Error::Io(source)))?;
-    Ok((writer, ReadPool::Sqlite(readers), migrated, file))
+        .and_then(|runtime| Writer::start(runtime, backend))
+        .map_err(|source| to_store_error(sqlx::Error::Io(source)))?;
+    Ok((writer, ReadPool::Sqlite(read_pool), migration, file))
 }
 
-/// Creates the database where there is none, and migrates it to the newest schema.
+/// Creates the database if it is missing, and migrates it to the newest schema.
 pub(super) async fn migrate(path: &Path) -> Result<MigrationOutcome, StoreError> {
     let options = StoreOptions::default();
-    let (file, mut sink, migrated) = prepare(path, &options).await?;
-    sink.checkpoint().await.map_err(|source| open_error(&file.path, source))?;
-    Ok(migrated)
+    let (file, mut backend, migration) = prepare(path, &options).await?;
+    backend.checkpoint().await.map_err(|source| open_error(&file.path, source))?;
+    Ok(migration)
 }
 
-/// Opens a database to look at it alone, also while a server has it open: nothing is created,
-/// migrated or locked.
+/// Opens a database only for reading, even while a server has it open. Creates, migrates and locks
+/// nothing.
 pub(super) async fn open_read_only(path: &Path) -> Result<ReadPool, StoreError> {
     let path = file::resolve_existing(path)?;
-    let failed = |source| open_error(&path, source);
+    let to_store_error = |source| open_error(&path, source);
     let options = StoreOptions { read_connections: 1, ..StoreOptions::default() };
-    let readers = open_read_pool(&path, &options).await.map_err(failed)?;
-    let mut connection = readers.acquire().await.map_err(failed)?;
+    let read_pool = open_read_pool(&path, &options).await.map_err(to_store_error)?;
+    let mut connection = read_pool.acquire().await.map_err(to_store_error)?;
     let version = schema::version(&mut connection, &path).await?;
     drop(connection);
     schema::validate_version(version, &path)?;
-    Ok(ReadPool::Sqlite(readers))
+    Ok(ReadPool::Sqlite(read_pool))
 }
 
-/// The same, as one moment.
+/// Opens a connection for a snapshot of the database, with the same guarantees.
 pub(super) async fn open_snapshot(path: &Path) -> Result<SnapshotConnection, StoreError> {
     let path = file::resolve_existing(path)?;
     let options = base_options(&path, &StoreOptions::default()).read_only(true);
@@ -91,39 +91,39 @@ async fn prepare(
     options: &StoreOptions,
 ) -> Result<(DatabaseFile, SqliteBackend, MigrationOutcome), StoreError> {
     let file = DatabaseFile::open_locked(path)?;
-    let failed = |source| open_error(&file.path, source);
-    // A look first, which changes nothing: what is not ours stays as it is.
-    let mut look = base_options(&file.path, options).connect().await.map_err(failed)?;
-    let version = schema::version(&mut look, &file.path).await?;
-    look.close().await.map_err(failed)?;
+    let to_store_error = |source| open_error(&file.path, source);
+    // Checks the version without a change, so that a file of another program stays unmodified.
+    let mut inspector =
+        base_options(&file.path, options).connect().await.map_err(to_store_error)?;
+    let version = schema::version(&mut inspector, &file.path).await?;
+    inspector.close().await.map_err(to_store_error)?;
     file.restrict_permissions()?;
     let migrator = migrator_options(&file.path, options);
-    let mut connection = migrator.connect().await.map_err(failed)?;
-    let migrated = schema::migrate(&mut connection, &file.path, version).await?;
-    let bytes = file.path.metadata().map_err(|source| failed(source.into()))?.len();
-    if let Some(what) = corruption::find_corruption(&mut connection, bytes).await.map_err(failed)? {
-        return Err(StoreError::Corrupted {
-            database: file.path.display().to_string(),
-            detail: what,
-        });
+    let mut connection = migrator.connect().await.map_err(to_store_error)?;
+    let migration = schema::migrate(&mut connection, &file.path, version).await?;
+    let bytes = file.path.metadata().map_err(|source| to_store_error(source.into()))?.len();
+    let corruption =
+        corruption::find_corruption(&mut connection, bytes).await.map_err(to_store_error)?;
+    if let Some(detail) = corruption {
+        return Err(StoreError::Corrupted { database: file.path.display().to_string(), detail });
     }
-    // Before this one closes: the last to close folds the write-ahead log into the database.
-    let sink = SqliteBackend::open(&file.path, options).map_err(failed)?;
-    connection.close().await.map_err(failed)?;
-    Ok((file, sink, migrated))
+    // Opened before the other connection closes: the last one to close checkpoints the log.
+    let backend = SqliteBackend::open(&file.path, options).map_err(to_store_error)?;
+    connection.close().await.map_err(to_store_error)?;
+    Ok((file, backend, migration))
 }
 
 async fn open_read_pool(path: &Path, options: &StoreOptions) -> sqlx::Result<SqlitePool> {
     SqlitePoolOptions::new()
         .max_connections(options.read_connections.max(1))
-        // A file does not hang up as a network does: asking first would double the cost.
+        // Unlike a network connection, a file connection can't break; a test would double the cost.
         .test_before_acquire(false)
         .connect_with(base_options(path, options).read_only(true))
         .await
 }
 
 fn base_options(path: &Path, options: &StoreOptions) -> SqliteConnectOptions {
-    // Statements are not logged: what they carry belongs to users.
+    // Statements are not logged because they contain users' data.
     SqliteConnectOptions::new()
         .filename(path)
         .create_if_missing(false)
@@ -131,7 +131,7 @@ fn base_options(path: &Path, options: &StoreOptions) -> SqliteConnectOptions {
         .disable_statement_logging()
 }
 
-/// The options of the connection that makes the schema.
+/// Returns the options of the connection that migrates the schema.
 fn migrator_options(path: &Path, options: &StoreOptions) -> SqliteConnectOptions {
     base_options(path, options)
         .page_size(PAGE_BYTES)

@@ -3,19 +3,18 @@ use crate::store::{Store, StoreOptions, admin_records, queries, sql::ReadPool};
 use rusqlite::{Connection, StatementStatus, ToSql};
 use sqlx::{AssertSqlSafe, Row as _};
 
-/// D6: however much is stored, every question finds its answer through an index, already in its
-/// order. Only the indexes of what is running or pending are read from end to end, and the few
-/// keys.
-async fn assert_index(readers: &ReadPool, sql: &str, index: &str) {
-    let ReadPool::Sqlite(pool) = readers else { panic!("it is SQLite's") };
+/// D6: every query finds its rows through an index, in the order of the index. Only the indexes of
+/// running and pending rows, and the few keys, are scanned.
+async fn assert_index(read_pool: &ReadPool, sql: &str, index: &str) {
+    let ReadPool::Sqlite(pool) = read_pool else { panic!("not an SQLite pool") };
     let explain = AssertSqlSafe(format!("EXPLAIN QUERY PLAN {sql}"));
     let rows = sqlx::raw_sql(explain).fetch_all(pool).await.unwrap();
     let plan: Vec<String> = rows.iter().map(|row| row.get(3)).collect();
     let plan = plan.join("; ");
     assert!(plan.contains(index) && !plan.contains("TEMP B-TREE"), "{sql}: {plan}");
-    let short = ["sessions_running", "approvals_pending", "SCAN api_keys"];
-    let is_short = short.iter().any(|short| plan.contains(short));
-    // The ids that the writer asks for come as a list.
+    let short_indexes = ["sessions_running", "approvals_pending", "SCAN api_keys"];
+    let is_short = short_indexes.iter().any(|index| plan.contains(index));
+    // The ids that the writer binds are a list.
     let scans = plan.replace("SCAN json_each", "");
     assert!(is_short || !scans.contains("SCAN"), "{sql}: {plan}");
 }
@@ -31,7 +30,7 @@ async fn every_query_uses_an_index() {
 }
 
 #[tokio::test]
-async fn no_query_looks_through_the_audit_log() {
+async fn every_audit_query_uses_an_index() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("green.db");
     let store = Store::open(&path, StoreOptions::default()).await.unwrap();
@@ -41,7 +40,7 @@ async fn no_query_looks_through_the_audit_log() {
 }
 
 #[tokio::test]
-async fn no_statement_of_the_writer_looks_through_a_table() {
+async fn every_writer_statement_uses_an_index() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("green.db");
     let store = Store::open(&path, StoreOptions::default()).await.unwrap();
@@ -50,19 +49,19 @@ async fn no_statement_of_the_writer_looks_through_a_table() {
     }
 }
 
-/// SQLite looks at the value of a bare `LIMIT ?`, and then prepares the statement anew whenever another
-/// one is bound, which takes longer than most answers.
+/// SQLite inspects the value of a bare `LIMIT ?` and prepares the statement again whenever another
+/// value is bound, which takes longer than most queries.
 #[tokio::test]
-async fn no_statement_is_prepared_again_for_another_value() {
+async fn statements_are_not_prepared_again_for_other_values() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("green.db");
     drop(Store::open(&path, StoreOptions::default()).await.unwrap());
     let connection = Connection::open(&path).unwrap();
-    let asked = queries::every_query().into_iter().chain(admin_records::every_query());
-    let asked = asked.map(|(query, _)| query.sql().to_owned());
-    let written = backend::every_statement().into_iter().map(|(sql, _)| sql.to_owned());
-    let read_only = |sql: &String| sql.trim_start().starts_with("SELECT");
-    let times_prepared_again = |sql: &str| {
+    let queries = queries::every_query().into_iter().chain(admin_records::every_query());
+    let queries = queries.map(|(query, _)| query.sql().to_owned());
+    let statements = backend::every_statement().into_iter().map(|(sql, _)| sql.to_owned());
+    let is_select = |sql: &String| sql.trim_start().starts_with("SELECT");
+    let count_reprepares = |sql: &str| {
         let mut statement = connection.prepare(sql).unwrap();
         for value in 1..4_i64 {
             let values = vec![&value as &dyn ToSql; statement.parameter_count()];
@@ -71,9 +70,9 @@ async fn no_statement_is_prepared_again_for_another_value() {
         }
         statement.get_status(StatementStatus::RePrepare)
     };
-    // Once this is none, neither need the others be a sum.
-    assert!(times_prepared_again("SELECT n FROM audit ORDER BY n LIMIT ?1") > 0);
-    for sql in asked.chain(written).filter(read_only) {
-        assert_eq!(times_prepared_again(&sql), 0, "{sql}");
+    // If this fails, SQLite has changed and the limits no longer need to be sums.
+    assert!(count_reprepares("SELECT n FROM audit ORDER BY n LIMIT ?1") > 0);
+    for sql in queries.chain(statements).filter(is_select) {
+        assert_eq!(count_reprepares(&sql), 0, "{sql}");
     }
 }
