@@ -371,8 +371,7 @@ async fn find_approval(client: &ApiClient, id: &PartialId) -> anyhow::Result<Val
         matching.extend(candidate.map(str::to_owned));
     })
     .await?;
-    let kind =
-        if more { format!("approval of the newest {searched}") } else { "approval".into() };
+    let kind = if more { format!("approval of the newest {searched}") } else { "approval".into() };
     let approval_id = id.resolve(matching, &kind)?;
     client.get(&format!("/agent/approvals/{approval_id}")).await
 }

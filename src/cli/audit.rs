@@ -24,10 +24,10 @@ enum AuditCommand {
     Verify {
         #[command(flatten)]
         config: ConfigArgs,
-    /// SQLite file, or postgres://USER@HOST/NAME [default: the configured database]
+        /// SQLite file, or postgres://USER@HOST/NAME [default: the configured database]
         #[arg(long, value_name = "DATABASE")]
         database: Option<DatabaseLocation>,
-    /// A row printed by an earlier check; the log must still contain it
+        /// A row printed by an earlier check; the log must still contain it
         #[arg(long, value_name = "N:HASH")]
         anchor: Option<Anchor>,
     },

@@ -62,7 +62,10 @@ impl ApiClient {
                 let path = configuration.database.token_path();
                 let read = std::fs::read_to_string(&path);
                 let text = read.with_context(|| {
-                    format!("can't read {}; is this the server's working directory?", path.display())
+                    format!(
+                        "can't read {}; is this the server's working directory?",
+                        path.display()
+                    )
                 })?;
                 text.trim().to_owned()
             }

@@ -80,7 +80,8 @@ mod tests {
 
     fn resolve(text: &str) -> Result<String, String> {
         let id: PartialId = text.parse()?;
-        id.resolve([FIRST, SECOND].map(str::to_owned), "approval").map_err(|error| error.to_string())
+        id.resolve([FIRST, SECOND].map(str::to_owned), "approval")
+            .map_err(|error| error.to_string())
     }
 
     #[test]

@@ -70,7 +70,6 @@ impl StartupBanner {
                 "  Model      rehearsal (scripted model; no API key is configured)".to_owned(),
             );
         }
-        }
         for tool_server in server.tools().statuses() {
             let status = match tool_server.reason {
                 Some(reason) => {

@@ -93,10 +93,7 @@ pub async fn run(args: ToolsArgs) -> anyhow::Result<()> {
     Ok(terminal::print(&text)?)
 }
 
-fn find_agent(
-    configuration: &Configuration,
-    name: &AgentName,
-) -> Result<AgentProfile, UsageError> {
+fn find_agent(configuration: &Configuration, name: &AgentName) -> Result<AgentProfile, UsageError> {
     configuration.agents.get(name).cloned().ok_or_else(|| {
         let known: Vec<_> = configuration.agents.keys().map(AgentName::as_str).collect();
         UsageError(format!("agent `{name}` not found; configured: {}", known.join(", ")))

@@ -143,8 +143,7 @@ impl ApprovalDetails {
             self.closed_at.map(|at| format!(" at {}", format_time(at))).unwrap_or_default();
         match self.state {
             ApprovalState::Pending => {
-                let escalated =
-                    self.escalated_to.map(|role| format!(", escalated to role {role}"));
+                let escalated = self.escalated_to.map(|role| format!(", escalated to role {role}"));
                 let escalated = escalated.unwrap_or_default();
                 match self.deadline {
                     None => format!("pending, no deadline{escalated}"),
@@ -181,7 +180,7 @@ pub(super) fn format_time(at: Timestamp) -> String {
     format!("{date} {}Z", time.get(..8).unwrap_or(time))
 }
 
-/// Returns the end of an id. The beginning of an id is a timestamp and does not tell ids apart.
+/// Returns the end of an id. The beginning of an id is a timestamp and does not distinguish ids.
 fn short_id(id: impl std::fmt::Display) -> String {
     let id = id.to_string();
     id.get(id.len().saturating_sub(ID_CHARS)..).unwrap_or(&id).to_owned()

@@ -191,9 +191,7 @@ fn format_row(result: &CaseResult, paint: ColorMode) -> String {
     }
     let decisions: Vec<_> = decisions
         .into_iter()
-        .map(|(decision, times)| {
-            if times > 1 { format!("{decision} ×{times}") } else { decision }
-        })
+        .map(|(decision, times)| if times > 1 { format!("{decision} ×{times}") } else { decision })
         .collect();
     let (label, style) = match result.problems.is_empty() {
         true => ("ok    ", Style::Green),

@@ -97,9 +97,7 @@ impl PolicySimulator {
                             denied(format!("the arguments do not match the tool's schema: {error}"))
                         }
                     },
-                    (None, Some(missing)) => {
-                        SimulatedVerdict::Unknown { reason: missing.clone() }
-                    }
+                    (None, Some(missing)) => SimulatedVerdict::Unknown { reason: missing.clone() },
                     (None, None) => denied(format!("no server has a tool `{}`", call.tool)),
                 }
             }
@@ -179,13 +177,12 @@ fn unanimous(verdicts: impl Iterator<Item = SimulatedVerdict>) -> SimulatedVerdi
                 other
             } else {
                 SimulatedVerdict::Unknown {
-                    reason: "depends on the server that has the tool; see --with-servers".to_owned(),
+                    reason: "depends on the server that has the tool; see --with-servers"
+                        .to_owned(),
                 }
             }
         })
-        .unwrap_or_else(|| SimulatedVerdict::Unknown {
-            reason: "the tool is not known".to_owned(),
-        })
+        .unwrap_or_else(|| SimulatedVerdict::Unknown { reason: "the tool is not known".to_owned() })
 }
 
 /// A tool known only by its recorded name.

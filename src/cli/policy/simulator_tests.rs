@@ -58,7 +58,10 @@ fn g16_matrix_and_catalog_of_the_other_configuration_decide() {
         simulate_verdict("[tools.buy_item]\nrisk = \"write_low_risk\"", "buy_item"),
         Some(MatrixVerdict::Allow)
     );
-    assert_eq!(simulate_verdict("[tools.\"buy_*\"]\ndeny = true", "buy_item"), Some(MatrixVerdict::Deny));
+    assert_eq!(
+        simulate_verdict("[tools.\"buy_*\"]\ndeny = true", "buy_item"),
+        Some(MatrixVerdict::Deny)
+    );
 }
 
 #[test]
