@@ -98,11 +98,11 @@ impl ApprovalPrompt {
             }
             .to_owned(),
         };
-        let left = self.deadline().map(|deadline| match deadline > now {
+        let time_left = self.deadline().map(|deadline| match deadline > now {
             true => format!(" ({} left)", format_duration(deadline.saturating_duration_since(now))),
             false => " (deadline passed)".to_owned(),
         });
-        format!("{replies}{} › ", left.unwrap_or_default())
+        format!("{replies}{} › ", time_left.unwrap_or_default())
     }
 
     /// Parses a reply.
