@@ -515,7 +515,7 @@ fn g5_the_example_s_orders_are_priced_and_kept_to_the_user_s_regions() {
         (json!({"region_id": 10000002, "side": "buy", "quantity": 5, "price": 2}), Ok(10.0)),
         (json!({"region_id": 10000002, "side": "buy", "quantity": 5, "price": 2.5}), Ok(12.5)),
         (json!({"region_id": 10000002, "side": "sell", "quantity": 5, "price": 2.5}), Ok(0.0)),
-        (json!({"region_id": 10000002, "side": "buy", "quantity": 5}), Err("needs its price")),
+        (json!({"region_id": 10000002, "side": "buy", "quantity": 5}), Err("needs a price")),
         (json!({"region_id": 1, "side": "buy", "quantity": 5, "price": 2}), Err("this region")),
     ] {
         match (judge_call(&tool, &order, &judging), expected) {
