@@ -1,18 +1,18 @@
-# The only entry points to remember.
+# Entry points for development and release.
 
 CONFIG ?= examples/greenroom.toml
-# A path, or postgres://USER:PASSWORD@HOST/NAME; empty is what the configuration says.
+# A path, or postgres://USER:PASSWORD@HOST/NAME; empty for the configured database.
 DATABASE ?=
 
 .PHONY: run test check release crash test-real-model bench bench-core bench-store
 
-# Everything that the README's tour needs, and one link to open.
+# Builds and serves the README's tour, and prints the link to open.
 run:
 	scripts/web.sh
 	cargo build --workspace
 	$(if $(DATABASE),GREENROOM_DATABASE='$(DATABASE)' )$${CARGO_TARGET_DIR:-target}/debug/greenroom serve --config $(CONFIG)
 
-# Every test, against real parts: MCP servers from npm and PyPI, and the providers' own SDKs.
+# Runs all tests, with real dependencies: MCP servers from npm and PyPI, and the providers' own SDKs.
 test:
 	scripts/test-deps.sh
 	scripts/web.sh
@@ -20,7 +20,7 @@ test:
 	cargo build --workspace
 	cargo test --workspace --no-fail-fast
 
-# What a commit must pass, besides the tests.
+# Runs the checks and the tests that a commit must pass.
 check:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
@@ -28,31 +28,31 @@ check:
 	else echo "cargo-deny is not installed; licences and sources are not checked"; fi
 	$(MAKE) test
 
-# The server to be deployed, target/guided/greenroom: optimised for what it does most.
+# Builds the server for deployment, target/guided/greenroom, with profile-guided optimisation.
 release:
 	scripts/release.sh
 
-# Two thousand kills, at random moments and at named points; see docs/durability.md.
+# Kills the server 2,000 times, at random moments and at named points; see docs/durability.md.
 crash:
 	cargo build --workspace
 	CRASH_KILLS=$${CRASH_KILLS:-2000} cargo test --workspace --test crash -- --nocapture
 
-# A conversation with a small language model that runs on this machine: streamed, counted, cancelled.
+# Tests with a small language model that runs on this machine: streaming, usage, cancellation.
 test-real-model:
 	scripts/real-model.sh
 	cargo build --workspace
 	node --test --test-timeout=300000 tests/real-model/conversation.test.mjs
 
-# What the store costs on both databases, and 100,000 stored sessions; optimised.
+# Measures the store on both databases, with up to 100,000 stored sessions.
 bench-store:
 	cargo bench --bench store
 
-# What a run costs beside the limits and the peers; see bench/README.md. `BENCH` is passed on.
+# Measures the cost of a run and compares it; see bench/README.md. `BENCH` has further options.
 bench: release
 	$${CARGO_TARGET_DIR:-target}/guided/greenroom-bench run --write bench/results.md $(BENCH)
 
-# What the parts cost alone, optimised: both parsers, decide and evolve, encoders, the journal, the bus;
-# and what they allocate.
+# Measures single components: both parsers, decide and evolve, encoders, the journal, the bus; and counts
+# their allocations.
 bench-core:
 	cargo bench --package greenroom-bench --features micro --bench parts
 	cargo bench --package greenroom-bench --features micro --bench allocations -- --write results-parts.md

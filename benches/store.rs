@@ -1,8 +1,8 @@
-//! What the store costs, printed as tables for docs/storage.md: appends on both databases, and a
-//! server with 100,000 stored sessions. Run by `make bench-store`; nothing is asserted. What an append
-//! costs where much is stored, `make bench` measures, in processor time.
+//! Measures the store and prints tables for docs/storage.md: appends on both databases, and a server
+//! with 100,000 stored sessions. Run by `make bench-store`. Asserts nothing. `make bench` measures the
+//! processor time of appends with many stored events.
 
-#![allow(clippy::unwrap_used, missing_docs)] // nobody is served here
+#![allow(clippy::unwrap_used, missing_docs)] // a benchmark may panic
 
 #[allow(dead_code)]
 #[path = "../tests/store_contract/fixtures.rs"]
@@ -28,20 +28,20 @@ use std::{
 use support::Postgres;
 use uuid::Uuid;
 
-/// How long each shape is measured.
+/// Duration of each append measurement.
 const MEASURE_DURATION: Duration = Duration::from_secs(3);
 /// Bytes of an event's text.
 const TEXT_BYTES: usize = 400;
 const STORED: u32 = 100_000;
 const ACTIVE: u32 = 1_000;
-/// Requests that are under way at once.
+/// Number of concurrent requests.
 const CLIENTS: usize = 16;
 const TOKEN: &str = "the-token-of-the-bench-0123456789";
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     greenroom::install_crypto();
-    // `cargo test --benches` asks with this, and wants no figures.
+    // `cargo test --benches` passes `--test` and expects no measurement.
     if std::env::args().any(|arg| arg == "--test") {
         return;
     }
@@ -85,11 +85,11 @@ async fn appends_row(
     println!("| {name} | `{durability}` | {sessions} | {rate:.0} | {per_commit:.1} |");
 }
 
-/// Every session appends one event at a time, as fast as it is answered; appends per second.
+/// Appends events in concurrent sessions, one at a time each. Returns the appends per second.
 async fn appends(store: &Store, sessions: u32) -> f64 {
     let text = "x".repeat(TEXT_BYTES);
     let (start, before) = (Instant::now(), store.write_stats().commits);
-    let one = |_: u32| async {
+    let append_loop = |_: u32| async {
         let session_id = SessionId(Uuid::now_v7());
         let mut head = 0;
         while start.elapsed() < MEASURE_DURATION {
@@ -98,29 +98,29 @@ async fn appends(store: &Store, sessions: u32) -> f64 {
             head += 1;
         }
     };
-    join_all((0..sessions).map(one)).await;
+    join_all((0..sessions).map(append_loop)).await;
     (store.write_stats().commits - before) as f64 / start.elapsed().as_secs_f64()
 }
 
-/// Starts the real server over that many sessions, and wakes some of them.
+/// Starts the server on a database with many sessions and runs a chat in some of them.
 async fn many_sessions(name: &str, database: &str, folder: &Path) {
-    let ids = fill(&database.parse().unwrap()).await;
+    let ids = fill_database(&database.parse().unwrap()).await;
     let start = Instant::now();
     let (mut server, url) = serve(database, folder);
     let ready = start.elapsed();
     let before = resident(&server);
     let client = reqwest::Client::new();
-    let woken = stream::iter(&ids[..ACTIVE as usize]).map(|id| {
+    let chats = stream::iter(&ids[..ACTIVE as usize]).map(|id| {
         let (client, url) = (&client, &url);
         async move {
             let body = json!({"session_id": id, "message": "hello", "user_id": "alice"});
             let request = client.post(format!("{url}/agent/chat/stream")).bearer_auth(TOKEN);
-            let answer = request.json(&body).send().await.unwrap();
-            assert_eq!(answer.status(), 200);
-            answer.bytes().await.unwrap();
+            let response = request.json(&body).send().await.unwrap();
+            assert_eq!(response.status(), 200);
+            response.bytes().await.unwrap();
         }
     });
-    woken.buffer_unordered(CLIENTS).collect::<Vec<()>>().await;
+    chats.buffer_unordered(CLIENTS).collect::<Vec<()>>().await;
     let after = resident(&server);
     server.kill().unwrap();
     server.wait().unwrap();
@@ -132,7 +132,7 @@ async fn many_sessions(name: &str, database: &str, folder: &Path) {
     );
 }
 
-async fn fill(database: &DatabaseLocation) -> Vec<SessionId> {
+async fn fill_database(database: &DatabaseLocation) -> Vec<SessionId> {
     let options = StoreOptions { durability: Durability::Process, ..StoreOptions::default() };
     let store = Store::open(database, options).await.unwrap();
     let agent: greenroom_core::ids::AgentName = "default".parse().unwrap();
@@ -174,7 +174,7 @@ fn serve(database: &str, folder: &Path) -> (Child, String) {
     (child, url.unwrap())
 }
 
-/// Resident memory in MiB.
+/// Returns the resident memory in MiB.
 fn resident(server: &Child) -> f64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();

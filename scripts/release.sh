@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Builds the server to be deployed: made for what it does most. A first build notes which of its code
-# runs while the benchmark and the tour's evaluation work it; the second one is made by that profile,
-# and what ran lies together in the binary. Two optimised builds, 25 minutes on two cores; they land in
-# target/guided. Does nothing when that is up to date.
+# Builds the server for deployment with profile-guided optimisation. The first, instrumented build records a
+# profile while it runs the benchmark's training load and the tour's evaluation. The second build uses that
+# profile, and places the functions that ran next to each other. Two optimised builds take 25 minutes on two
+# cores. The result is in target/guided. Does nothing if it is up to date.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -20,10 +20,10 @@ fi
 
 host=$(rustc --print host-tuple)
 [[ $host == x86_64-unknown-linux-gnu ]] ||
-  fail "is for x86_64-unknown-linux-gnu, not $host; cargo build --release makes a plain one"
+  fail "needs x86_64-unknown-linux-gnu, not $host; use cargo build --release instead"
 
-# The toolchain's own, by `rustup component add llvm-tools`, or the system's; older ones can't read
-# what this compiler notes.
+# llvm-profdata of the toolchain (`rustup component add llvm-tools`) or of the system. An older version
+# can't read this compiler's profiles.
 profdata=
 for candidate in "$(rustc --print sysroot)/lib/rustlib/$host/bin/llvm-profdata" \
   llvm-profdata-{22,21,20,19}; do
@@ -42,8 +42,8 @@ scripts/web.sh
 mkdir -p "$out"
 out=$(realpath "$out")
 
-# Compiles into the folder $1, with the rest as flags. For a named target, so that build scripts are
-# compiled without them.
+# Compiles into the folder $1 with the other arguments as flags. With an explicit target, since the flags
+# then do not apply to build scripts.
 build() {
   local folder=$1 IFS=$'\x1f'
   shift
@@ -51,28 +51,28 @@ build() {
     --package greenroom --package greenroom-bench --package greenroom-market
 }
 
-rm -rf "$out/notes" "$out/made"
-build "$out/noting" "-Cprofile-generate=$out/notes"
-noting=$out/noting/$host/release
-"$noting/greenroom-bench" train
-MARKET_COMMAND=$noting/greenroom-market \
-  "$noting/greenroom" eval examples/evaluation/market.toml --config examples/greenroom.toml
-"$profdata" merge --output "$out/profile" "$out"/notes/*.profraw
+rm -rf "$out/profiles" "$out/optimised"
+build "$out/instrumented" "-Cprofile-generate=$out/profiles"
+instrumented=$out/instrumented/$host/release
+"$instrumented/greenroom-bench" train
+MARKET_COMMAND=$instrumented/greenroom-market \
+  "$instrumented/greenroom" eval examples/evaluation/market.toml --config examples/greenroom.toml
+"$profdata" merge --output "$out/profile" "$out"/profiles/*.profraw
 
-LLVM_PROFILE_FILE=$out/notes/start-%m.profraw "$noting/greenroom-bench" train --start-only
-"$profdata" merge --output "$out/start" "$out"/notes/start-*.profraw
+LLVM_PROFILE_FILE=$out/profiles/start-%m.profraw "$instrumented/greenroom-bench" train --start-only
+"$profdata" merge --output "$out/start" "$out"/profiles/start-*.profraw
 
-# What runs at a start lies first, then what else has run: a process that waits for work occupies few
-# pages besides the first ones.
+# The order of the functions: those used at a start first, then all others that ran. An idle process then
+# occupies few pages besides the first ones.
 for profile in "$out/start" "$out/profile"; do
   "$profdata" show --all-functions --counts "$profile" | awk '
     /^  [^ ].*:$/ { name = $1; sub(/:$/, "", name); sub(/^.*;/, "", name) }
     /Block counts:.*[1-9]/ { print name }'
 done | awk '!seen[$0]++' >"$out/order"
 
-# Into an empty folder: cargo does not look into a profile, to see whether it is another one.
+# The folder must be empty: cargo does not detect a changed profile.
 linker=-Clink-arg=-Wl
-build "$out/made" "-Cprofile-use=$out/profile" \
+build "$out/optimised" "-Cprofile-use=$out/profile" \
   "$linker,--symbol-ordering-file=$out/order" "$linker,--no-warn-symbol-ordering"
-mv "$out/made/$host/release/greenroom"{,-bench} "$out/"
-rm -rf "$out/made" "$out/notes"
+mv "$out/optimised/$host/release/greenroom"{,-bench} "$out/"
+rm -rf "$out/optimised" "$out/profiles"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs what the tests talk to: PostgreSQL, SQLite's shell, the providers' Python SDKs, real MCP servers,
-# what the schema suite of the gateway is built with, what tries the HTTP API against its document, and a
-# browser. Lands under target/test-deps, the suites' own beside them; quick when it is there already.
+# Installs the dependencies of the tests: PostgreSQL, SQLite's shell, the providers' Python SDKs, MCP
+# servers, the packages of the gateway's schema suite, Schemathesis for the HTTP API, and a browser.
+# Installs into target/test-deps and into the folders of the suites. Fast if everything is installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -16,7 +16,7 @@ fail() {
   exit 1
 }
 
-# Installs Debian packages when that is possible here, else says what to install.
+# Installs Debian packages if possible; otherwise fails with the names of the packages.
 need() {
   local what=$1
   shift
@@ -30,26 +30,26 @@ need() {
 }
 
 command -v npm >/dev/null || need npm nodejs npm
-# The server's programs alone: tests start a private one. Debian keeps them out of the path.
+# Only the server's programs: the tests start a private server. Debian does not add them to the PATH.
 command -v initdb >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null ||
   need PostgreSQL postgresql
-# What docs/storage.md saves a damaged file with.
+# Used by docs/storage.md to recover a damaged file.
 command -v sqlite3 >/dev/null || need "SQLite's shell" sqlite3
 
-# These suites have their own versions, and npm's own note of what is installed.
+# These suites pin their own versions. npm records the installed packages in `.package-lock.json`.
 for suite in tests/gateway-zod tests/browser; do
   if [[ ! $suite/node_modules/.package-lock.json -nt $suite/package-lock.json ]]; then
     npm ci --prefix "$suite" --no-audit --no-fund --loglevel=error >&2 ||
-      fail "could not install what $suite needs"
+      fail "could not install the packages of $suite"
   fi
 done
 
-# The browser that the dashboard is tested in; CHROMIUM names another.
+# The browser for the dashboard tests; CHROMIUM sets another path.
 [[ -x ${CHROMIUM:-/usr/bin/chromium} ]] || need "a browser" chromium
 
 stamp=$deps/installed
-wanted="${python_packages[*]} ${npm_packages[*]}"
-if [[ -f $stamp && $(<"$stamp") == "$wanted" && -x $deps/venv/bin/python ]]; then
+expected="${python_packages[*]} ${npm_packages[*]}"
+if [[ -f $stamp && $(<"$stamp") == "$expected" && -x $deps/venv/bin/python ]]; then
   exit 0
 fi
 
@@ -64,4 +64,4 @@ rm -f "$stamp"
   fail "could not install ${python_packages[*]}"
 npm install --prefix "$deps/npm" --no-audit --no-fund --loglevel=error "${npm_packages[@]}" >&2 ||
   fail "could not install ${npm_packages[*]}"
-echo "$wanted" >"$stamp"
+echo "$expected" >"$stamp"

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Builds the dashboard into web/dist, from where the server takes it. Does nothing when it is up to
-# date; without npm it says so, and the server does without.
+# Builds the dashboard into web/dist, from which the server embeds it. Does nothing if it is up to date.
+# Without npm it prints a warning, and the server has no dashboard.
 set -euo pipefail
 cd "$(dirname "$0")/../web"
 
 if ! command -v npm >/dev/null; then
-  echo "web: npm is missing, so there will be no dashboard; everything else works" >&2
+  echo "web: npm is missing: building without the dashboard" >&2
   exit 0
 fi
 

@@ -1,5 +1,5 @@
-//! As much HTTP/1.1 as the load and the provider need, by hand: both share a core, and what they
-//! cost is taken from what the measured server can be given.
+//! A minimal HTTP/1.1 implementation for the load and the provider. Both share a core; a full client
+//! would leave less load for the measured server.
 
 use anyhow::{Context as _, bail, ensure};
 use bytes::{Buf as _, BytesMut};
@@ -15,21 +15,21 @@ const HEAD_BYTES_MAX: usize = 16 * 1024;
 /// A client's connection, kept alive between requests.
 pub(crate) struct Connection {
     stream: TcpStream,
-    /// Bytes as they came.
+    /// Received bytes that are not processed yet.
     raw: BytesMut,
-    /// Bytes of the body, without the chunks' frames.
+    /// Bytes of the body without chunk framing.
     body: BytesMut,
     framing: Framing,
 }
 
-/// How the end of a body is known.
+/// The framing of a body.
 #[derive(Debug)]
 enum Framing {
-    /// So many bytes are left.
+    /// Number of remaining bytes.
     Length(usize),
-    /// Chunks; so many bytes are left of this one, its line end included.
+    /// Chunked. Number of remaining bytes of the current chunk, including its line end.
     Chunked(usize),
-    /// All is read.
+    /// The body is complete.
     Ended,
 }
 
@@ -42,7 +42,7 @@ impl Connection {
         Ok(Self { stream, raw, body, framing: Framing::Ended })
     }
 
-    /// Sends a request and waits for the answer's head. Errs on a status other than 200.
+    /// Sends a request and reads the head of the response. Fails if the status is not 200.
     pub(crate) async fn send_request(
         &mut self,
         method: &str,
@@ -61,7 +61,7 @@ impl Connection {
             if let Some(end) = head_end(&self.raw) {
                 break end;
             }
-            ensure!(self.raw.len() < HEAD_BYTES_MAX, "the answer's head has no end");
+            ensure!(self.raw.len() < HEAD_BYTES_MAX, "the response head exceeds its limit");
             self.fill().await?;
         };
         let head = String::from_utf8_lossy(&self.raw.split_to(end)).to_ascii_lowercase();
@@ -71,16 +71,16 @@ impl Connection {
             None => Framing::Chunked(0),
         };
         if !head.starts_with("http/1.1 200") {
-            let mut told = String::new();
+            let mut body = String::new();
             while let Some(line) = self.line().await? {
-                told.push_str(&String::from_utf8_lossy(&line));
+                body.push_str(&String::from_utf8_lossy(&line));
             }
-            bail!("{}: {told}", head.lines().next().unwrap_or_default());
+            bail!("{}: {body}", head.lines().next().unwrap_or_default());
         }
         Ok(())
     }
 
-    /// The body's next line, without its end; `None` when the body is read.
+    /// Returns the next line of the body without its end; `None` at the end of the body.
     pub(crate) async fn line(&mut self) -> anyhow::Result<Option<BytesMut>> {
         loop {
             if let Some(end) = self.body.iter().position(|byte| *byte == b'\n') {
@@ -97,27 +97,27 @@ impl Connection {
         }
     }
 
-    /// Moves what is there of the body out of its frames; false when nothing more can come.
+    /// Moves received bytes of the body out of their framing. Returns false at the end of the body.
     fn unwrap_chunks(&mut self) -> anyhow::Result<bool> {
         loop {
             match &mut self.framing {
                 Framing::Ended => return Ok(false),
-                Framing::Length(left) => {
-                    let taken = (*left).min(self.raw.len());
-                    self.body.extend_from_slice(&self.raw[..taken]);
-                    self.raw.advance(taken);
-                    *left -= taken;
-                    if *left == 0 {
+                Framing::Length(remaining) => {
+                    let count = (*remaining).min(self.raw.len());
+                    self.body.extend_from_slice(&self.raw[..count]);
+                    self.raw.advance(count);
+                    *remaining -= count;
+                    if *remaining == 0 {
                         self.framing = Framing::Ended;
                     }
                     return Ok(true);
                 }
                 Framing::Chunked(0) => {
-                    let Some(end) = self.raw.windows(2).position(|two| two == b"\r\n") else {
+                    let Some(end) = self.raw.windows(2).position(|pair| pair == b"\r\n") else {
                         return Ok(true);
                     };
                     let size = std::str::from_utf8(&self.raw[..end])?;
-                    let size = usize::from_str_radix(size, 16).context("a chunk's size")?;
+                    let size = usize::from_str_radix(size, 16).context("invalid chunk size")?;
                     if size == 0 {
                         if self.raw.len() < end + 4 {
                             return Ok(true);
@@ -129,16 +129,16 @@ impl Connection {
                     self.raw.advance(end + 2);
                     self.framing = Framing::Chunked(size + 2);
                 }
-                Framing::Chunked(left) => {
+                Framing::Chunked(remaining) => {
                     if self.raw.is_empty() {
                         return Ok(true);
                     }
-                    // The last two bytes are the chunk's line end.
-                    let taken = (*left).min(self.raw.len());
-                    let text = taken.min(left.saturating_sub(2));
+                    // The last two bytes of a chunk are its line end.
+                    let count = (*remaining).min(self.raw.len());
+                    let text = count.min(remaining.saturating_sub(2));
                     self.body.extend_from_slice(&self.raw[..text]);
-                    self.raw.advance(taken);
-                    *left -= taken;
+                    self.raw.advance(count);
+                    *remaining -= count;
                 }
             }
         }
@@ -152,17 +152,17 @@ impl Connection {
     }
 }
 
-/// Where the body begins.
+/// Returns the index of the first byte after the head.
 pub(crate) fn head_end(raw: &[u8]) -> Option<usize> {
-    raw.windows(4).position(|four| four == b"\r\n\r\n").map(|at| at + 4)
+    raw.windows(4).position(|bytes| bytes == b"\r\n\r\n").map(|index| index + 4)
 }
 
-/// The value of a header, of a head in lower case.
+/// Returns the value of a header. `head` must be in lower case.
 pub(crate) fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::trim))
 }
 
-/// A request's body, once it is there whole; `None` when the client has gone.
+/// Reads a request and returns its body; `None` if the client closed the connection.
 pub(crate) async fn request(
     stream: &mut TcpStream,
     raw: &mut BytesMut,
@@ -171,14 +171,14 @@ pub(crate) async fn request(
         if let Some(start) = head_end(raw) {
             let head = String::from_utf8_lossy(&raw[..start]).to_ascii_lowercase();
             let length: usize =
-                header(&head, "content-length").context("a request without a length")?.parse()?;
+                header(&head, "content-length").context("no content-length header")?.parse()?;
             while raw.len() < start + length {
-                ensure!(stream.read_buf(raw).await? > 0, "a request was cut");
+                ensure!(stream.read_buf(raw).await? > 0, "incomplete request");
             }
             raw.advance(start);
             return Ok(Some(raw.split_to(length)));
         }
-        ensure!(raw.len() < HEAD_BYTES_MAX, "the request's head has no end");
+        ensure!(raw.len() < HEAD_BYTES_MAX, "the request head exceeds its limit");
         if stream.read_buf(raw).await? == 0 {
             return Ok(None);
         }
@@ -191,7 +191,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     #[tokio::test]
-    async fn a_body_is_the_same_however_it_is_cut() {
+    async fn body_is_parsed_at_any_segmentation() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let answers = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\

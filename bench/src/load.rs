@@ -1,5 +1,5 @@
-//! The load: sessions that each send a message and read the stream to its end, making sure that all
-//! of it came.
+//! The load: clients that send messages and read the streams to their ends, and verify that every
+//! stream is complete.
 
 use crate::{
     delta_marker::ReceivedDeltas,
@@ -11,29 +11,31 @@ use futures::future::try_join_all;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// A client with a connection of its own.
+/// A client with its own connection.
 pub(crate) struct Client {
     connection: Connection,
-    contestant: BenchTarget,
-    dialect: StreamMarkers,
+    target: BenchTarget,
+    markers: StreamMarkers,
     token: &'static str,
 }
 
 impl Client {
-    /// Connects.
+    /// Connects to a running target.
     pub(crate) async fn connect(running: &RunningTarget) -> anyhow::Result<Self> {
         let connection = Connection::open(running.address).await?;
-        let contestant = running.contestant;
-        Ok(Self { connection, contestant, dialect: contestant.dialect(), token: running.token() })
+        let target = running.target;
+        Ok(Self { connection, target, markers: target.markers(), token: running.token() })
     }
 
-    /// A fresh session for the provider's model `model`. Peers make theirs with the first message.
+    /// Creates a session for the provider's model `model`. Only Greenroom creates sessions by a
+    /// request; the other targets create them with the first message.
     pub(crate) async fn session(&mut self, model: &str, number: usize) -> anyhow::Result<Session> {
-        let id = match self.contestant {
+        let id = match self.target {
             BenchTarget::Greenroom(_) => {
                 let body = json!({"agent": model, "user_id": format!("user-{number}")});
-                let told = self.request_json("POST", "/agent/session", &body.to_string()).await?;
-                told["session_id"].as_str().context("no session_id")?.to_owned()
+                let response =
+                    self.request_json("POST", "/agent/session", &body.to_string()).await?;
+                response["session_id"].as_str().context("no session_id")?.to_owned()
             }
             BenchTarget::BareRelay
             | BenchTarget::MinimalRelay(_)
@@ -44,21 +46,23 @@ impl Client {
         Ok(Session { id, model: model.to_owned() })
     }
 
-    /// Gives a session of Greenroom another title, which is one event.
+    /// Changes the title of a Greenroom session, which commits one event.
     pub(crate) async fn rename(&mut self, session: &Session, title: &str) -> anyhow::Result<()> {
         let path = format!("/agent/session/{}/settings", session.id);
-        let told = self.request_json("PATCH", &path, &json!({"title": title}).to_string()).await?;
-        ensure!(told["title"] == title, "the title is {}", told["title"]);
+        let body = json!({"title": title}).to_string();
+        let response = self.request_json("PATCH", &path, &body).await?;
+        ensure!(response["title"] == title, "the title is {}", response["title"]);
         Ok(())
     }
 
-    /// The number of the last event of a session of Greenroom.
+    /// Returns the number of the last event of a Greenroom session.
     pub(crate) async fn head(&mut self, session: &Session) -> anyhow::Result<u64> {
-        let told = self.request_json("GET", &format!("/agent/session/{}", session.id), "").await?;
-        told["head"].as_u64().context("no head")
+        let path = format!("/agent/session/{}", session.id);
+        let response = self.request_json("GET", &path, "").await?;
+        response["head"].as_u64().context("no head")
     }
 
-    /// Sends a request, and reads the answer whole.
+    /// Sends a request and reads the JSON response.
     async fn request_json(
         &mut self,
         method: &str,
@@ -66,18 +70,18 @@ impl Client {
         body: &str,
     ) -> anyhow::Result<Value> {
         self.connection.send_request(method, path, self.token, body).await?;
-        let mut told = Vec::new();
+        let mut response = Vec::new();
         while let Some(line) = self.connection.line().await? {
-            told.extend_from_slice(&line);
+            response.extend_from_slice(&line);
         }
-        Ok(serde_json::from_slice(&told)?)
+        Ok(serde_json::from_slice(&response)?)
     }
 
-    /// Sends a message; the stream begins.
+    /// Sends a message and reads the head of its stream.
     pub(crate) async fn send(&mut self, session: &Session) -> anyhow::Result<()> {
         let message = "What is the price of Tritanium?";
         let Session { id, model } = session;
-        let (path, body) = match self.contestant {
+        let (path, body) = match self.target {
             BenchTarget::Greenroom(_) => {
                 ("/agent/chat/stream", json!({"session_id": id, "message": message}))
             }
@@ -92,9 +96,9 @@ impl Client {
         self.connection.send_request("POST", path, self.token, &body.to_string()).await
     }
 
-    /// Follows a session from its beginning, as one of many who do.
+    /// Subscribes to a session from its first event.
     pub(crate) async fn follow(&mut self, session: &Session) -> anyhow::Result<()> {
-        let path = match self.contestant {
+        let path = match self.target {
             BenchTarget::Greenroom(_) => format!("/agent/session/{}/events", session.id),
             BenchTarget::BareRelay
             | BenchTarget::MinimalRelay(_)
@@ -105,71 +109,71 @@ impl Client {
         self.connection.send_request("GET", &path, self.token, "").await
     }
 
-    /// Reads until so many deltas were heard.
+    /// Reads until `deltas` deltas are received.
     pub(crate) async fn read_deltas(
         &mut self,
-        heard: &mut ReceivedDeltas,
+        received: &mut ReceivedDeltas,
         deltas: u32,
     ) -> anyhow::Result<()> {
-        while heard.deltas < deltas {
+        while received.deltas < deltas {
             let line = self.connection.line().await?.context("the stream ended early")?;
-            if line.starts_with(self.dialect.delta.as_bytes()) {
-                heard.record_markers(&line)?;
+            if line.starts_with(self.markers.delta.as_bytes()) {
+                received.record_markers(&line)?;
             }
         }
         Ok(())
     }
 
-    /// Reads the stream to the run's end, and makes sure that nothing is missing.
-    pub(crate) async fn finish(&mut self, heard: &mut ReceivedDeltas) -> anyhow::Result<()> {
+    /// Reads the stream to the end of the run and verifies that it is complete.
+    pub(crate) async fn finish(&mut self, received: &mut ReceivedDeltas) -> anyhow::Result<()> {
         let (mut ends, mut results) = (0, 0);
-        let StreamMarkers { delta, result, end, .. } = self.dialect;
+        let StreamMarkers { delta, result, end, .. } = self.markers;
         while let Some(line) = self.connection.line().await? {
             if line.starts_with(delta.as_bytes()) {
-                heard.record_markers(&line)?;
+                received.record_markers(&line)?;
             } else if line.starts_with(end.as_bytes()) {
                 ends += 1;
             } else if result.is_some_and(|result| line.starts_with(result.as_bytes())) {
                 results += 1;
             }
         }
-        ensure!(heard.is_complete(), "a run told {} deltas", heard.deltas);
-        ensure!(ends == self.dialect.ends, "a run ended {ends} times");
-        ensure!(result.is_none() || results == 1, "a run told {results} results");
+        ensure!(received.is_complete(), "got {} deltas", received.deltas);
+        ensure!(ends == self.markers.ends, "got {ends} ends of the run");
+        ensure!(result.is_none() || results == 1, "got {results} tool results");
         Ok(())
     }
 
-    /// One run, whole.
+    /// Runs one complete run.
     pub(crate) async fn run(&mut self, session: &Session) -> anyhow::Result<ReceivedDeltas> {
-        let mut heard = ReceivedDeltas::default();
+        let mut received = ReceivedDeltas::default();
         self.send(session).await?;
-        self.finish(&mut heard).await?;
-        Ok(heard)
+        self.finish(&mut received).await?;
+        Ok(received)
     }
 }
 
-/// A session of a contestant.
+/// A session of a target.
 pub(crate) struct Session {
     id: String,
     model: String,
 }
 
-/// `clients` clients at once, each with `runs` runs, each of these in a session of its own, so that
-/// no conversation grows. Made beforehand.
+/// Concurrent clients, each with one session per run, so that no conversation grows. The sessions
+/// exist before the measurement starts.
 pub(crate) struct ClientPool {
     clients: Vec<(Client, Vec<Session>)>,
 }
 
 impl ClientPool {
-    /// Connects all and makes their sessions. `first` numbers these; it goes on from there.
+    /// Connects the clients and creates their sessions, numbered from `first`; advances `first`.
     pub(crate) async fn connect(
         running: &RunningTarget,
         model: &str,
         (clients, runs): (usize, usize),
         first: &mut usize,
     ) -> anyhow::Result<Self> {
-        // All at once: a connection that waits long for the others is closed.
-        let gather = |numbers: std::ops::Range<usize>| async move {
+        // Concurrently, since the server closes a connection that is idle for long.
+        let connect = |numbers: std::ops::Range<usize>| async move {
             let mut client = Client::connect(running).await?;
             let mut sessions = Vec::new();
             for number in numbers {
@@ -179,30 +183,30 @@ impl ClientPool {
         };
         let numbers =
             (0..clients).map(|client| *first + client * runs..*first + (client + 1) * runs);
-        let gathered = try_join_all(numbers.map(gather)).await?;
+        let clients_with_sessions = try_join_all(numbers.map(connect)).await?;
         *first += clients * runs;
-        Ok(Self { clients: gathered })
+        Ok(Self { clients: clients_with_sessions })
     }
 
-    /// All runs; what was heard of each. A client begins so long after the one before it.
-    pub(crate) async fn run(self, apart: Duration) -> anyhow::Result<Vec<ReceivedDeltas>> {
-        let one = |begins_after, (mut client, sessions): (Client, Vec<Session>)| async move {
-            tokio::time::sleep(begins_after).await;
-            let mut heard = Vec::new();
+    /// Runs all runs and returns what each received. Clients start `start_interval` apart.
+    pub(crate) async fn run(self, start_interval: Duration) -> anyhow::Result<Vec<ReceivedDeltas>> {
+        let run_client = |delay, (mut client, sessions): (Client, Vec<Session>)| async move {
+            tokio::time::sleep(delay).await;
+            let mut received = Vec::new();
             for session in &sessions {
-                heard.push(client.run(session).await?);
+                received.push(client.run(session).await?);
             }
-            anyhow::Ok(heard)
+            anyhow::Ok(received)
         };
-        let waits = (0..).map(|number: u32| apart * number);
-        let tasks: Vec<_> = waits
+        let delays = (0..).map(|number: u32| start_interval * number);
+        let tasks: Vec<_> = delays
             .zip(self.clients)
-            .map(|(begins_after, client)| tokio::spawn(one(begins_after, client)))
+            .map(|(delay, client)| tokio::spawn(run_client(delay, client)))
             .collect();
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         for task in tasks {
-            heard.extend(task.await??);
+            received.extend(task.await??);
         }
-        Ok(heard)
+        Ok(received)
     }
 }

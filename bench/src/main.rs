@@ -1,8 +1,8 @@
-//! What Greenroom costs, beside the least that could be done and beside what people use. `make bench`
-//! runs all of it and writes `bench/results.md`; `bench/README.md` explains the figures.
+//! Benchmark of Greenroom against minimal relays and other agent servers. `make bench` runs all
+//! scenarios and writes `bench/results.md`; `bench/README.md` explains the figures.
 //!
-//! This program is the load, the provider and the limits. The measured server has a core of its
-//! own, and what is compared is the processor time that the operating system says it used.
+//! This program is the load, the scripted provider and the relays. The measured server has its own
+//! core. The measured quantity is its processor time as counted by the operating system.
 
 mod delta_marker;
 mod http;
@@ -20,7 +20,7 @@ use clap::{Parser, Subcommand};
 use std::{net::SocketAddr, path::PathBuf};
 use target::Durability;
 
-/// The server's, so that the relays differ from it in what they do alone.
+/// The allocator of the server, so that the relays use the same one.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -33,35 +33,36 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Measure everything, print the tables and write them to a file.
+    /// Run the scenarios, print the tables and write them to a file
     Run(suite::SuiteArgs),
-    /// Work a build that notes which of its code is run.
+    /// Run the training load of a profile-guided build
     Train {
-        /// Start the server, ask whether it is ready, and end it.
+        /// Start the server, wait until it is ready, and stop it
         #[arg(long)]
         start_only: bool,
     },
-    /// Be the scripted provider.
+    /// Run the scripted provider
     Provider {
-        /// Where to listen, on the loopback.
+        /// Port on the loopback address
         port: u16,
     },
-    /// Be the relay that does nothing.
+    /// Run the bare relay
     Bare {
-        /// Where to listen.
+        /// Address to listen on
         address: SocketAddr,
-        /// The provider, as an OpenAI client is pointed at it.
+        /// Base URL of the provider
         provider: String,
     },
-    /// Be the relay that does the least that is useful.
-    Least {
-        /// Where to listen.
+    /// Run the minimal relay
+    #[command(name = "least")]
+    Minimal {
+        /// Address to listen on
         address: SocketAddr,
-        /// The provider, as an OpenAI client is pointed at it.
+        /// Base URL of the provider
         provider: String,
-        /// A file that is not there yet.
+        /// Path of the database to create
         database: PathBuf,
-        /// When a message counts as stored.
+        /// Durability of stored messages
         durability: Durability,
     },
 }
@@ -80,13 +81,13 @@ fn main() -> anyhow::Result<()> {
         Command::Bare { address, provider } => {
             system.block_on(relay::bare::serve(address, &provider))
         }
-        Command::Least { address, provider, database, durability } => {
+        Command::Minimal { address, provider, database, durability } => {
             system.block_on(relay::minimal::serve(address, &provider, &database, durability))
         }
     }
 }
 
-/// Does `work` on the core of the load.
+/// Runs `work` on the core of the load.
 fn run_on_load_core(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     process::move_to_core(process::LOAD_CORE)?;
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)

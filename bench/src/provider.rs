@@ -1,9 +1,9 @@
-//! The scripted provider: OpenAI's chat completions over raw sockets. It says forty pieces of text
-//! and asks for a tool, and once it has the tool's result it says forty more.
+//! The scripted provider: OpenAI's chat completions over raw sockets. The first step has forty text
+//! deltas and a tool call; the step with the tool's result has forty more.
 //!
-//! How it says them is the request's `model`: `burst`, the whole step in a few writes; `paced`, each
-//! piece in a TCP segment of its own, [`PACE`] apart; `held`, the first pieces at once and the rest
-//! when [`Provider::release`] lets go.
+//! The request's `model` selects the delivery: `burst` sends a step in a few writes; `paced` sends
+//! each delta in its own TCP segment, [`PACE`] apart; `held` sends the first deltas at once and the
+//! rest after [`Provider::release`].
 
 use crate::{
     delta_marker::{self, DELTAS_PER_STEP},
@@ -28,12 +28,12 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// Between two pieces that are paced.
+/// Interval between two paced deltas.
 pub(crate) const PACE: Duration = Duration::from_millis(20);
-/// Pieces of one write of a burst.
-const PIECES_PER_WRITE: u32 = 10;
-/// Pieces that are said before holding.
-const PIECES_BEFORE_HOLD: u32 = 5;
+/// Deltas in one write of a burst.
+const DELTAS_PER_WRITE: u32 = 10;
+/// Deltas sent before holding.
+const DELTAS_BEFORE_HOLD: u32 = 5;
 
 const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\
                     transfer-encoding: chunked\r\n\r\n";
@@ -43,7 +43,7 @@ const TOOL_CALL: [&str; 2] = [
 ];
 const USAGE: &str = r#"{"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[],"usage":{"prompt_tokens":100,"completion_tokens":80,"total_tokens":180}}"#;
 
-/// A running provider, on a thread of its own.
+/// A running provider in its own thread.
 pub(crate) struct Provider {
     address: SocketAddr,
     requests: Arc<AtomicU64>,
@@ -58,7 +58,7 @@ enum DeliveryMode {
 }
 
 impl Provider {
-    /// Starts one on that port; 0 is any.
+    /// Starts a provider on the port; 0 selects a free one.
     pub(crate) fn start(port: u16) -> anyhow::Result<Self> {
         let listener = StdListener::bind((Ipv4Addr::LOCALHOST, port))?;
         listener.set_nonblocking(true)?;
@@ -69,12 +69,12 @@ impl Provider {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         thread::Builder::new().name("provider".to_owned()).spawn(move || {
             runtime.block_on(async move {
-                let listener = TcpListener::from_std(listener).expect("it listens already");
+                let listener = TcpListener::from_std(listener).expect("the listener is valid");
                 loop {
                     let Ok((stream, _)) = listener.accept().await else { continue };
                     let (requests, held) = (counted.clone(), is_held.clone());
                     tokio::spawn(async move {
-                        // Who asks may hang up at any time: a killed server does.
+                        // An error is expected: a killed server closes its connections.
                         drop(serve(stream, &requests, held).await);
                     });
                 }
@@ -83,22 +83,22 @@ impl Provider {
         Ok(Self { address, requests, held })
     }
 
-    /// What a client of OpenAI's is given as its base address.
+    /// Returns the base URL for an OpenAI client.
     pub(crate) fn url(&self) -> String {
         format!("http://{}/v1", self.address)
     }
 
-    /// Requests so far.
+    /// Returns the number of requests so far.
     pub(crate) fn requests(&self) -> u64 {
         self.requests.load(Relaxed)
     }
 
-    /// Holds answers to the model `held` from now on.
+    /// Holds responses for the model `held`.
     pub(crate) fn hold(&self) {
         self.held.send_replace(true);
     }
 
-    /// Lets what is held go on to its end.
+    /// Releases held responses.
     pub(crate) fn release(&self) {
         self.held.send_replace(false);
     }
@@ -113,45 +113,45 @@ async fn serve(
     let mut raw = BytesMut::new();
     while let Some(body) = http::request(&mut stream, &mut raw).await? {
         requests.fetch_add(1, Relaxed);
-        let pace = match last_string_value(&body, "model").context("a request names its model")? {
+        let mode = match last_string_value(&body, "model").context("the request has no model")? {
             b"burst" => DeliveryMode::Burst,
             b"paced" => DeliveryMode::Paced,
             _ => DeliveryMode::Held,
         };
         let has_result = last_string_value(&body, "role") == Some(b"tool");
         stream.write_all(HEAD.as_bytes()).await?;
-        stream_step(&mut stream, pace, &mut held).await?;
+        stream_step(&mut stream, mode, &mut held).await?;
         let end = end_of_step(has_result);
         stream.write_all(&end).await?;
     }
     Ok(())
 }
 
-/// The step's text.
+/// Streams the text deltas of a step.
 async fn stream_step(
     stream: &mut TcpStream,
-    pace: DeliveryMode,
+    mode: DeliveryMode,
     held: &mut watch::Receiver<bool>,
 ) -> anyhow::Result<()> {
     let mut next = Instant::now();
     for number in 0..DELTAS_PER_STEP {
-        let pieces = match pace {
-            DeliveryMode::Burst if number % PIECES_PER_WRITE != 0 => continue,
-            DeliveryMode::Burst => PIECES_PER_WRITE,
+        let count = match mode {
+            DeliveryMode::Burst if number % DELTAS_PER_WRITE != 0 => continue,
+            DeliveryMode::Burst => DELTAS_PER_WRITE,
             DeliveryMode::Paced => {
                 sleep_until(next).await;
                 next += PACE;
                 1
             }
             DeliveryMode::Held => {
-                if number == PIECES_BEFORE_HOLD {
+                if number == DELTAS_BEFORE_HOLD {
                     held.wait_for(|is_held| !is_held).await?;
                 }
                 1
             }
         };
         let mut events = String::new();
-        for number in number..number + pieces {
+        for number in number..number + count {
             let text = delta_marker::marked_text(number);
             push_chunk(&mut events, &format!(r#"{{"content":"{text}"}}"#), "null");
         }
@@ -160,7 +160,7 @@ async fn stream_step(
     Ok(())
 }
 
-/// The tool call, or the answer's end; and the end of the body.
+/// Encodes the end of a step: the tool call or the stop, the usage, and the end of the body.
 fn end_of_step(has_result: bool) -> Vec<u8> {
     let mut events = String::new();
     if has_result {
@@ -186,16 +186,16 @@ fn push_chunk(events: &mut String, delta: &str, finish_reason: &str) {
     .expect("writing to a string");
 }
 
-/// As one chunk of a body.
+/// Encodes the events as one HTTP chunk.
 fn http_chunk(events: &str) -> Vec<u8> {
     format!("{:x}\r\n{events}\r\n", events.len()).into_bytes()
 }
 
-/// The text after the last `"name":` of a JSON text.
+/// Returns the string after the last `"name":` of a JSON text.
 fn last_string_value<'a>(json: &'a [u8], name: &str) -> Option<&'a [u8]> {
     let quoted = format!("\"{name}\"");
-    let at = json.windows(quoted.len()).rposition(|part| part == quoted.as_bytes())?;
-    let rest = &json[at + quoted.len()..];
+    let start = json.windows(quoted.len()).rposition(|part| part == quoted.as_bytes())?;
+    let rest = &json[start + quoted.len()..];
     let rest = rest.strip_prefix(b":")?.trim_ascii_start().strip_prefix(b"\"")?;
     rest.split(|byte| *byte == b'"').next()
 }
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_role_says_whether_the_tool_has_answered() {
+    fn last_string_value_finds_role_and_model() {
         let body =
             br#"{"model": "paced","messages":[{"role":"user"},{"role":"tool","content":"x"}]}"#;
         assert_eq!(last_string_value(body, "role"), Some(&b"tool"[..]));

@@ -1,8 +1,8 @@
-//! One table, for people and for `results.md`.
+//! Tables in Markdown and their statistics.
 
 use std::fmt::Write as _;
 
-/// The value below which that share of `values` lies.
+/// Returns the value at the quantile `share` (0 to 1) of `values`; NaN if `values` is empty.
 pub(crate) fn quantile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -10,20 +10,20 @@ pub(crate) fn quantile(values: &[f64], share: f64) -> f64 {
     sorted.get((last as f64 * share).round() as usize).copied().unwrap_or(f64::NAN)
 }
 
-/// The median of repetitions, and where they lie.
+/// Formats the median with the minimum and the maximum.
 pub(crate) fn format_median(values: &[f64], digits: usize) -> String {
     match values {
         [] => "–".to_owned(),
-        [only] => format!("{only:.digits$}"),
-        many => {
-            let (least, middle, most) =
-                (quantile(many, 0.0), quantile(many, 0.5), quantile(many, 1.0));
-            format!("{middle:.digits$} ({least:.digits$}–{most:.digits$})")
+        [value] => format!("{value:.digits$}"),
+        values => {
+            let (min, median, max) =
+                (quantile(values, 0.0), quantile(values, 0.5), quantile(values, 1.0));
+            format!("{median:.digits$} ({min:.digits$}–{max:.digits$})")
         }
     }
 }
 
-/// A table in Markdown whose columns line up.
+/// A Markdown table with aligned columns.
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
 }
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_median_stands_between_its_least_and_most() {
+    fn median_is_formatted_with_minimum_and_maximum() {
         assert_eq!(format_median(&[3.0, 1.0, 2.0], 1), "2.0 (1.0–3.0)");
         assert_eq!(format_median(&[1.25], 2), "1.25");
         assert!(quantile(&[], 0.5).is_nan());

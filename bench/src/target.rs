@@ -1,4 +1,4 @@
-//! Who is measured: how each is started, spoken to, and understood.
+//! The measured targets: how to start each of them and how to read its stream.
 
 use crate::{
     http::Connection,
@@ -12,27 +12,27 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// The administrator's token of the measured Greenroom.
+/// The admin token of the measured Greenroom.
 const TOKEN: &str = "the-token-of-the-bench-0123456789";
 
-/// Who.
+/// A measured target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BenchTarget {
-    /// Passes the provider's bytes on, and does nothing else.
+    /// Forwards the provider's bytes and does nothing else.
     BareRelay,
-    /// Parses, has a task per session, runs the tool, stores the messages.
+    /// Parses the stream, has a task per session, runs the tool, stores the messages.
     MinimalRelay(Durability),
-    /// The server, optimised.
+    /// The release build of Greenroom.
     Greenroom(Durability),
     /// The AI SDK on Node.
     AiSdk,
-    /// A loop written by hand in Python.
+    /// A hand-written loop in Python.
     FastApi,
     /// LangGraph behind FastAPI.
     LangGraph,
 }
 
-/// What is acknowledged is on the disk, or in the operating system's hands.
+/// The durability of acknowledged data: on disk, or in the operating system's cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Durability {
     Fsync,
@@ -48,16 +48,16 @@ impl Durability {
     }
 }
 
-/// How its stream is understood: by how lines begin.
+/// The beginnings of the lines of a target's stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StreamMarkers {
-    /// A piece of text, or several.
+    /// A line with one or more text deltas.
     pub(crate) delta: &'static str,
-    /// The tool's result.
+    /// The line of the tool's result.
     pub(crate) result: Option<&'static str>,
-    /// The end.
+    /// The line that ends a run.
     pub(crate) end: &'static str,
-    /// How often the end comes in one run.
+    /// Number of `end` lines in a run.
     pub(crate) ends: u32,
 }
 
@@ -65,8 +65,8 @@ impl BenchTarget {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::BareRelay => "bare relay",
-            Self::MinimalRelay(Durability::Fsync) => "least full relay",
-            Self::MinimalRelay(Durability::Process) => "least full relay, `process`",
+            Self::MinimalRelay(Durability::Fsync) => "minimal relay",
+            Self::MinimalRelay(Durability::Process) => "minimal relay, `process`",
             Self::Greenroom(Durability::Fsync) => "**Greenroom**",
             Self::Greenroom(Durability::Process) => "**Greenroom**, `process`",
             Self::AiSdk => "AI SDK, Node",
@@ -75,7 +75,7 @@ impl BenchTarget {
         }
     }
 
-    /// Whether its runs cost milliseconds rather than parts of one.
+    /// True for another agent server, whose runs cost milliseconds.
     pub(crate) fn is_peer(self) -> bool {
         match self {
             Self::BareRelay | Self::MinimalRelay(_) | Self::Greenroom(_) => false,
@@ -83,7 +83,7 @@ impl BenchTarget {
         }
     }
 
-    pub(crate) fn dialect(self) -> StreamMarkers {
+    pub(crate) fn markers(self) -> StreamMarkers {
         match self {
             Self::BareRelay => {
                 StreamMarkers { delta: "data: {\"id\"", result: None, end: "data: [DONE]", ends: 2 }
@@ -109,13 +109,13 @@ impl BenchTarget {
         }
     }
 
-    /// Starts it with an empty database; ready when this returns.
+    /// Starts the target with an empty database and waits until it is ready.
     pub(crate) async fn start(self, provider: &str) -> anyhow::Result<RunningTarget> {
         let folder = tempfile::tempdir_in(database_dir())?;
         self.start_in(folder, provider).await
     }
 
-    /// The same with what is stored in `folder`.
+    /// Starts the target with the data in `folder` and waits until it is ready.
     pub(crate) async fn start_in(
         self,
         folder: TempDir,
@@ -123,30 +123,31 @@ impl BenchTarget {
     ) -> anyhow::Result<RunningTarget> {
         let port = free_port()?;
         let address = format!("127.0.0.1:{port}");
-        let own = env::current_exe()?.display().to_string();
-        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let program = env::current_exe()?.display().to_string();
+        let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
         let database = folder.path().join("bench.db").display().to_string();
         let peer = |name: &str| {
-            let start = here.join("peers").join(name).join("start.sh").display().to_string();
+            let start = crate_dir.join("peers").join(name).join("start.sh").display().to_string();
             let mut command = on_core(SERVER_CORE, &start);
             command.args([&port.to_string(), provider]);
             command
         };
         let mut command = match self {
             Self::BareRelay => {
-                let mut command = on_core(SERVER_CORE, &own);
+                let mut command = on_core(SERVER_CORE, &program);
                 command.args(["bare", &address, provider]);
                 command
             }
             Self::MinimalRelay(durability) => {
-                let mut command = on_core(SERVER_CORE, &own);
+                let mut command = on_core(SERVER_CORE, &program);
                 command.args(["least", &address, provider, &database, durability.name()]);
                 command
             }
             Self::Greenroom(durability) => {
-                let binary = PathBuf::from(&own).with_file_name("greenroom").display().to_string();
+                let binary = PathBuf::from(&program).with_file_name("greenroom");
+                let binary = binary.display().to_string();
                 let mut command = on_core(SERVER_CORE, &binary);
-                let config = here.join("greenroom.toml").display().to_string();
+                let config = crate_dir.join("greenroom.toml").display().to_string();
                 command.args(["serve", "--config", &config]);
                 for model in ["BRIEF", "BURST", "PACED", "HELD"] {
                     command.env(format!("GREENROOM_MODELS__{model}__BASE_URL"), provider);
@@ -166,40 +167,41 @@ impl BenchTarget {
         command.stdout(log.try_clone()?).stderr(log).stdin(Stdio::null());
         let server = Server::start(command)?;
         if let Err(error) = wait_until_listening(&server, port).await {
-            let told = std::fs::read_to_string(folder.path().join("log")).unwrap_or_default();
-            return Err(error.context(told));
+            let output = std::fs::read_to_string(folder.path().join("log")).unwrap_or_default();
+            return Err(error.context(output));
         }
         let address = address.parse()?;
         if let Self::Greenroom(_) = self {
-            // It listens before it serves, to know early that the port is free.
+            // Greenroom binds its port before it is ready, so that it detects a used port early.
             Connection::open(address).await?.send_request("GET", "/readyz", TOKEN, "").await?;
         }
-        Ok(RunningTarget { contestant: self, server, address, folder })
+        Ok(RunningTarget { target: self, server, address, folder })
     }
 }
 
-/// Databases are put on the disk that the build is on: `/tmp` may be memory, which makes a sync free.
+/// Returns the folder for databases. It is on the disk of the build, since `/tmp` may be in memory,
+/// where a sync is free.
 fn database_dir() -> PathBuf {
-    let own = env::current_exe().ok();
-    own.and_then(|own| own.parent().map(Path::to_owned)).unwrap_or_default()
+    let program = env::current_exe().ok();
+    program.and_then(|program| program.parent().map(Path::to_owned)).unwrap_or_default()
 }
 
-/// One that is running.
+/// A running target.
 pub(crate) struct RunningTarget {
-    pub(crate) contestant: BenchTarget,
+    pub(crate) target: BenchTarget,
     pub(crate) server: Server,
     pub(crate) address: SocketAddr,
-    /// What it stores, and its log.
+    /// The target's data and its log.
     folder: TempDir,
 }
 
 impl RunningTarget {
-    /// The credential for it.
+    /// Returns the admin token.
     pub(crate) fn token(&self) -> &'static str {
         TOKEN
     }
 
-    /// Ends it as a crash would, and keeps what it has stored.
+    /// Kills the target and returns its data.
     pub(crate) fn crash(mut self) -> TempDir {
         self.server.kill();
         self.folder

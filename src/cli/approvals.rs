@@ -1,5 +1,6 @@
-//! `greenroom approvals`: the questions a running server has for people, and answers to them
-//! (G8, G11). A client like any other: it uses the public HTTP surface and keeps nothing.
+//! `greenroom approvals`: lists the approvals of a running server and answers them (G8, G11).
+//!
+//! The command uses the public HTTP API like any other client and stores nothing.
 
 mod view;
 
@@ -16,14 +17,14 @@ use greenroom_core::{approval::ApprovalKind, limits::REASON_BYTES_MAX};
 use serde_json::{Value, json};
 use view::ApprovalDetails;
 
-/// Questions that are asked of the server at once; it gives no more.
+/// Approvals requested per page; the server's maximum.
 const PAGE: usize = 200;
-/// Questions that are looked through for an abbreviated id.
+/// Maximum number of approvals searched for an abbreviated id.
 const SEARCHED_MAX: usize = 10_000;
-/// Questions that one list may have.
+/// Maximum value of `--limit`.
 const LISTED_MAX: usize = 1_000;
 
-/// See and answer what a running server asks people.
+/// List and answer the approvals of a running server
 #[derive(Debug, clap::Args)]
 pub struct ApprovalsArgs {
     #[command(subcommand)]
@@ -32,25 +33,25 @@ pub struct ApprovalsArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum ApprovalsCommand {
-    /// List questions, the newest first
+    /// List approvals, newest first
     List(ListArgs),
-    /// Show one question whole
+    /// Show an approval in full
     Show(ShowArgs),
-    /// Let calls run: all that are undecided, or the steps that are named
+    /// Approve a plan: all undecided steps, or those given with --step
     Approve(PlanAnswerArgs),
-    /// Don't let calls run: all that are undecided, or the steps that are named
+    /// Reject a plan: all undecided steps, or those given with --step
     Reject(PlanAnswerArgs),
-    /// To an unknown outcome: run the call once more
+    /// Answer an unknown outcome: run the call again
     Retry(CommonAnswerArgs),
-    /// To an unknown outcome: the call took effect
+    /// Answer an unknown outcome: the call took effect
     Done(DoneArgs),
-    /// To an unknown outcome: the call did not take effect
+    /// Answer an unknown outcome: the call had no effect
     Failed(CommonAnswerArgs),
-    /// To a budget: raise it
+    /// Answer a budget approval: raise the limit
     Raise(RaiseArgs),
-    /// To a budget: end the run
+    /// Answer a budget approval: stop the run
     Stop(CommonAnswerArgs),
-    /// To a tool that asks: fill in its form, or say that its page was visited
+    /// Answer a tool's elicitation: fill in its form, or confirm that its page was visited
     Answer(ElicitationAnswerArgs),
 }
 
@@ -58,32 +59,32 @@ enum ApprovalsCommand {
 struct ListArgs {
     #[command(flatten)]
     config: ConfigArgs,
-    /// Only those that stand so
+    /// Only approvals in this state
     #[arg(long, value_enum, default_value_t)]
     state: StateFilter,
-    /// Only this session's: its id, or at least 6 characters of the id's end or beginning
+    /// Only approvals of this session: its id, or at least 6 characters of the id's end or beginning
     #[arg(long, value_name = "ID")]
     session: Option<PartialId>,
-    /// At most so many, up to 1000
+    /// Maximum number of approvals, 1 to 1000
     #[arg(long, value_name = "N", default_value_t = 50)]
     limit: usize,
-    /// Print JSON, one object with `approvals` and `more`
+    /// Print JSON: one object with `approvals` and `more`
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
 enum StateFilter {
-    /// They wait
+    /// Waiting for an answer
     #[default]
     Pending,
-    /// People decided every step
+    /// Every step decided by a human
     Decided,
-    /// Nobody answered in time
+    /// Not answered in time
     Expired,
-    /// Their run was cancelled
+    /// Cancelled with the run
     Cancelled,
-    /// However they stand
+    /// Any state
     All,
 }
 
@@ -91,9 +92,9 @@ enum StateFilter {
 struct ShowArgs {
     #[command(flatten)]
     config: ConfigArgs,
-    /// The question: its id, or at least 6 characters of the id's end or beginning
+    /// The approval: its id, or at least 6 characters of the id's end or beginning
     id: PartialId,
-    /// Print the server's JSON
+    /// Print the server's JSON response
     #[arg(long)]
     json: bool,
 }
@@ -102,39 +103,39 @@ struct ShowArgs {
 struct PlanAnswerArgs {
     #[command(flatten)]
     config: ConfigArgs,
-    /// The question: its id, or at least 6 characters of the id's end or beginning
+    /// The approval: its id, or at least 6 characters of the id's end or beginning
     id: PartialId,
-    /// Only this step: its call's id, or at least 6 characters of it (can be repeated)
+    /// Only this step: its call id, or at least 6 characters of it (repeatable)
     #[arg(long = "step", value_name = "CALL_ID")]
     steps: Vec<PartialId>,
-    /// Why; the model is told
+    /// Reason; sent to the model
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-    /// With one --step to approve: pass these arguments instead
+    /// Replace the arguments; only with `approve` and one --step
     #[arg(long, value_name = "JSON")]
     arguments: Option<String>,
-    /// Let later calls of the approved tools run without asking, in this session
+    /// Allow later calls of the approved tools in this session without approval
     #[arg(long)]
     for_session: bool,
-    /// With --for-session: only calls that this CEL expression holds for
+    /// With --for-session: only calls for which this CEL expression is true
     #[arg(long = "where", value_name = "EXPRESSION", requires = "for_session")]
     condition: Option<String>,
-    /// Print the server's JSON
+    /// Print the server's JSON response
     #[arg(long)]
     json: bool,
 }
 
-/// An answer to a question without steps.
+/// The arguments common to the answers of an approval without steps.
 #[derive(Debug, clap::Args)]
 struct CommonAnswerArgs {
     #[command(flatten)]
     config: ConfigArgs,
-    /// The question: its id, or at least 6 characters of the id's end or beginning
+    /// The approval: its id, or at least 6 characters of the id's end or beginning
     id: PartialId,
-    /// Why
+    /// Reason
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-    /// Print the server's JSON
+    /// Print the server's JSON response
     #[arg(long)]
     json: bool,
 }
@@ -143,7 +144,7 @@ struct CommonAnswerArgs {
 struct DoneArgs {
     #[command(flatten)]
     common: CommonAnswerArgs,
-    /// What the call gave: JSON, or else a text
+    /// Result of the call: JSON, or else plain text
     #[arg(long, value_name = "RESULT")]
     result: Option<String>,
 }
@@ -161,15 +162,15 @@ struct RaiseArgs {
 struct ElicitationAnswerArgs {
     #[command(flatten)]
     common: CommonAnswerArgs,
-    /// A field of the form; the value is JSON where the form says so, or else a text
+    /// A form field; the value is JSON if the field's type requires it, or else plain text
     #[arg(value_name = "FIELD=VALUE")]
     fields: Vec<String>,
-    /// The whole form as JSON instead
+    /// The whole form as JSON
     #[arg(long, value_name = "JSON", conflicts_with = "fields")]
     value: Option<String>,
 }
 
-/// Runs the command; errs when the server says no.
+/// Runs the command. Fails if the server rejects the request.
 pub async fn run(args: ApprovalsArgs) -> anyhow::Result<()> {
     match args.command {
         ApprovalsCommand::List(args) => list(args).await,
@@ -206,25 +207,26 @@ async fn list(args: ListArgs) -> anyhow::Result<()> {
         let session = client.find_session(session).await?;
         filter.push_str(&format!("&session_id={session}"));
     }
-    let mut found = Vec::new();
-    let more = visit_approvals(&client, &filter, args.limit, |view| found.push(view)).await?;
+    let mut views = Vec::new();
+    let more = visit_approvals(&client, &filter, args.limit, |view| views.push(view)).await?;
     if args.json {
-        let listing = json!({"approvals": found, "more": more});
+        let listing = json!({"approvals": views, "more": more});
         return Ok(terminal::print(&format!("{listing:#}\n"))?);
     }
-    let found = found.into_iter().map(ApprovalDetails::from_json).collect::<Result<Vec<_>, _>>()?;
-    let mut out = view::render_list(&found, SystemClock.now(), ColorMode::for_stdout());
-    if found.is_empty() {
+    let approvals =
+        views.into_iter().map(ApprovalDetails::from_json).collect::<Result<Vec<_>, _>>()?;
+    let mut out = view::render_list(&approvals, SystemClock.now(), ColorMode::for_stdout());
+    if approvals.is_empty() {
         out.push_str(match args.state {
-            StateFilter::Pending => "Nothing waits for a person.\n",
+            StateFilter::Pending => "No pending approvals.\n",
             StateFilter::Decided
             | StateFilter::Expired
             | StateFilter::Cancelled
-            | StateFilter::All => "There are none.\n",
+            | StateFilter::All => "No approvals found.\n",
         });
     }
     if more {
-        out.push_str("There are more; see --limit.\n");
+        out.push_str("More approvals exist; raise --limit.\n");
     }
     Ok(terminal::print(&out)?)
 }
@@ -235,28 +237,29 @@ async fn show(args: ShowArgs) -> anyhow::Result<()> {
     if args.json {
         return Ok(terminal::print(&format!("{view:#}\n"))?);
     }
-    let asked = ApprovalDetails::from_json(view)?;
-    Ok(terminal::print(&view::render_details(&asked, SystemClock.now(), ColorMode::for_stdout()))?)
+    let approval = ApprovalDetails::from_json(view)?;
+    let text = view::render_details(&approval, SystemClock.now(), ColorMode::for_stdout());
+    Ok(terminal::print(&text)?)
 }
 
 async fn answer_plan(args: PlanAnswerArgs, approve: bool) -> anyhow::Result<()> {
     validate_reason(args.reason.as_ref())?;
     let arguments = args.arguments.as_deref().map(serde_json::from_str::<Value>).transpose();
     let arguments =
-        arguments.map_err(|error| UsageError(format!("--arguments is no JSON: {error}")))?;
+        arguments.map_err(|error| UsageError(format!("--arguments is not JSON: {error}")))?;
     if arguments.is_some() && (args.steps.len() != 1 || !approve) {
-        return Err(UsageError("--arguments goes with `approve` and one --step".to_owned()).into());
+        return Err(UsageError("--arguments needs `approve` and one --step".to_owned()).into());
     }
     let client = ApiClient::from_configuration(&args.config.load()?)?;
-    let asked = ApprovalDetails::from_json(find_approval(&client, &args.id).await?)?;
+    let approval = ApprovalDetails::from_json(find_approval(&client, &args.id).await?)?;
     let mut body = json!({"decision": if approve { "approve" } else { "reject" }});
     if let Some(reason) = args.reason {
         body["reason"] = reason.into();
     }
     if !args.steps.is_empty() {
         let step = |step: &PartialId| {
-            let calls = asked.steps().iter().map(|step| step.call_id.to_string());
-            let call_id = step.resolve(calls, "step of this question")?;
+            let calls = approval.steps().iter().map(|step| step.call_id.to_string());
+            let call_id = step.resolve(calls, "step of this approval")?;
             let mut step = json!({"call_id": call_id});
             if let Some(arguments) = &arguments {
                 step["arguments"] = arguments.clone();
@@ -268,126 +271,130 @@ async fn answer_plan(args: PlanAnswerArgs, approve: bool) -> anyhow::Result<()> 
     if args.for_session {
         body["for_session"] = json!({"where": args.condition});
     }
-    post_answer(&client, &asked, &body, approve, args.json).await
+    post_answer(&client, &approval, &body, approve, args.json).await
 }
 
-/// Answers a question without steps.
+/// Answers an approval without steps.
 async fn send_answer(args: CommonAnswerArgs, decision: &str, value: Value) -> anyhow::Result<()> {
     validate_reason(args.reason.as_ref())?;
     let client = ApiClient::from_configuration(&args.config.load()?)?;
-    let asked = ApprovalDetails::from_json(find_approval(&client, &args.id).await?)?;
+    let approval = ApprovalDetails::from_json(find_approval(&client, &args.id).await?)?;
     let body = json!({"decision": decision, "value": value, "reason": args.reason});
-    post_answer(&client, &asked, &body, true, args.json).await
+    post_answer(&client, &approval, &body, true, args.json).await
 }
 
-/// Fills in the form of a tool that asks (T1).
+/// Answers a tool's elicitation (T1).
 async fn answer_elicitation(args: ElicitationAnswerArgs) -> anyhow::Result<()> {
-    let ElicitationAnswerArgs { common: word, fields, value } = args;
-    validate_reason(word.reason.as_ref())?;
-    let whole = value.as_deref().map(serde_json::from_str::<Value>).transpose();
-    let whole = whole.map_err(|error| UsageError(format!("--value is no JSON: {error}")))?;
-    let client = ApiClient::from_configuration(&word.config.load()?)?;
-    let view = find_approval(&client, &word.id).await?;
-    let value = match whole {
-        Some(whole) => whole,
+    let ElicitationAnswerArgs { common, fields, value } = args;
+    validate_reason(common.reason.as_ref())?;
+    let form = value.as_deref().map(serde_json::from_str::<Value>).transpose();
+    let form = form.map_err(|error| UsageError(format!("--value is not JSON: {error}")))?;
+    let client = ApiClient::from_configuration(&common.config.load()?)?;
+    let view = find_approval(&client, &common.id).await?;
+    let value = match form {
+        Some(form) => form,
         None => {
             let kind = view["kind"].as_str().unwrap_or_default();
             if kind != ApprovalKind::Elicitation.name() && !fields.is_empty() {
-                let told = format!(
-                    "no form belongs to a question of the kind `{kind}`; `greenroom approvals show` says \
-                     what answers it"
+                let message = format!(
+                    "an approval of kind `{kind}` has no form; `greenroom approvals show` lists \
+                     its possible answers"
                 );
-                return Err(UsageError(told).into());
+                return Err(UsageError(message).into());
             }
             schema_form::parse_form(&view["schema"], &fields)?
         }
     };
-    let asked = ApprovalDetails::from_json(view)?;
-    let body = json!({"decision": "answer", "value": value, "reason": word.reason});
-    post_answer(&client, &asked, &body, true, word.json).await
+    let approval = ApprovalDetails::from_json(view)?;
+    let body = json!({"decision": "answer", "value": value, "reason": common.reason});
+    post_answer(&client, &approval, &body, true, common.json).await
 }
 
 fn validate_reason(reason: Option<&String>) -> Result<(), UsageError> {
-    if reason.is_some_and(|reason| reason.len() > REASON_BYTES_MAX) {
-        return Err(UsageError(format!("--reason may have at most {REASON_BYTES_MAX} bytes")));
+    if let Some(reason) = reason.filter(|reason| reason.len() > REASON_BYTES_MAX) {
+        return Err(UsageError(format!(
+            "--reason: {} bytes; the limit is {REASON_BYTES_MAX}",
+            reason.len()
+        )));
     }
     Ok(())
 }
 
-/// Sends the answer and prints what became of it.
+/// Sends the answer and prints the result.
 async fn post_answer(
     client: &ApiClient,
-    asked: &ApprovalDetails,
+    approval: &ApprovalDetails,
     body: &Value,
     approve: bool,
     as_json: bool,
 ) -> anyhow::Result<()> {
-    let path = format!("/agent/approvals/{}", asked.approval_id);
-    let answered = client.post(&path, body).await.map_err(|error| explain_error(error, asked))?;
+    let path = format!("/agent/approvals/{}", approval.approval_id);
+    let response =
+        client.post(&path, body).await.map_err(|error| explain_error(error, approval))?;
     if as_json {
-        return Ok(terminal::print(&format!("{answered:#}\n"))?);
+        return Ok(terminal::print(&format!("{response:#}\n"))?);
     }
-    let repeated = answered["repeated"] == true;
-    let after = ApprovalDetails::from_json(answered["approval"].clone())?;
-    Ok(terminal::print(&view::render_answer_result(asked, &after, approve, repeated))?)
+    let repeated = response["repeated"] == true;
+    let after = ApprovalDetails::from_json(response["approval"].clone())?;
+    Ok(terminal::print(&view::render_answer_result(approval, &after, approve, repeated))?)
 }
 
-/// A refusal in the words of somebody at a terminal.
-fn explain_error(error: anyhow::Error, asked: &ApprovalDetails) -> anyhow::Error {
+/// Replaces the server's refusal by a message for a terminal.
+fn explain_error(error: anyhow::Error, approval: &ApprovalDetails) -> anyhow::Error {
     let Some(refusal) = error.downcast_ref::<ApiError>() else { return error };
     match refusal.code() {
         "already_decided" => match serde_json::from_value(refusal.body["first"].clone()) {
-            Ok(first) => anyhow::Error::msg(view::render_conflict(asked, &first)),
+            Ok(first) => anyhow::Error::msg(view::render_conflict(approval, &first)),
             Err(_) => error,
         },
         "approval_expired" => {
-            let deadline = asked.deadline.map(|at| format!(" at {}", view::format_time(at)));
-            let when = deadline.unwrap_or_default();
-            anyhow::anyhow!("nobody answered in time: the question expired{when}")
+            let deadline = approval.deadline.map(|at| format!(" at {}", view::format_time(at)));
+            let deadline = deadline.unwrap_or_default();
+            anyhow::anyhow!("the approval expired{deadline}")
         }
         "approval_cancelled" => {
-            anyhow::anyhow!("the question is moot: its run was cancelled")
+            anyhow::anyhow!("the approval was cancelled with its run")
         }
         _ => error,
     }
 }
 
-/// The question of that id, as the server shows it.
+/// Finds an approval by its id and returns the server's view of it.
 async fn find_approval(client: &ApiClient, id: &PartialId) -> anyhow::Result<Value> {
-    if let Some(whole) = id.as_full() {
-        return client.get(&format!("/agent/approvals/{whole}")).await;
+    if let Some(full) = id.as_full() {
+        return client.get(&format!("/agent/approvals/{full}")).await;
     }
-    let (mut fitting, mut searched) = (Vec::new(), 0);
+    let (mut matching, mut searched) = (Vec::new(), 0);
     let more = visit_approvals(client, "", SEARCHED_MAX, |view| {
         searched += 1;
         let candidate = view["approval_id"].as_str().filter(|candidate| id.matches(candidate));
-        fitting.extend(candidate.map(str::to_owned));
+        matching.extend(candidate.map(str::to_owned));
     })
     .await?;
-    let kind = if more { format!("question of the newest {searched}") } else { "question".into() };
-    let one = id.resolve(fitting, &kind)?;
-    client.get(&format!("/agent/approvals/{one}")).await
+    let kind = if more { format!("approval of the newest {searched}") } else { "approval".into() };
+    let approval_id = id.resolve(matching, &kind)?;
+    client.get(&format!("/agent/approvals/{approval_id}")).await
 }
 
-/// Hands over the questions of `filter`, the newest first, at most so many; says whether there are
-/// more.
+/// Passes the approvals that match `filter`, newest first, to `visit`, at most `limit`. Returns
+/// true if there are more.
 async fn visit_approvals(
     client: &ApiClient,
     filter: &str,
     limit: usize,
-    mut take: impl FnMut(Value),
+    mut visit: impl FnMut(Value),
 ) -> anyhow::Result<bool> {
-    let (mut left, mut before) = (limit, String::new());
+    let (mut remaining, mut before) = (limit, String::new());
     loop {
-        let size = left.min(PAGE);
+        let size = remaining.min(PAGE);
         let path = format!("/agent/approvals?limit={size}{filter}{before}");
         let mut page = client.get(&path).await?;
         let Value::Array(views) = page["approvals"].take() else { return Ok(false) };
-        left = left.saturating_sub(views.len());
+        remaining = remaining.saturating_sub(views.len());
         let is_empty = views.is_empty();
-        views.into_iter().for_each(&mut take);
+        views.into_iter().for_each(&mut visit);
         match page["next"].as_str() {
-            Some(_) if left == 0 => return Ok(true),
+            Some(_) if remaining == 0 => return Ok(true),
             Some(next) if !is_empty => before = format!("&before={next}"),
             Some(_) | None => return Ok(false),
         }

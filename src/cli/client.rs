@@ -1,5 +1,6 @@
-//! How commands talk to a running server: over its public HTTP surface, with the token of the
-//! same configuration.
+//! The HTTP client of the commands that need a running server.
+//!
+//! The client uses the public HTTP API and the admin token of the same configuration.
 
 use super::partial_id::PartialId;
 use crate::configuration::Configuration;
@@ -9,12 +10,12 @@ use reqwest::StatusCode;
 use serde_json::Value;
 use tokio_tungstenite::tungstenite::{client::IntoClientRequest as _, http};
 
-/// Where a request says that it comes from the command line; what is answered by it is recorded so.
+/// Header that marks a request as sent by the command line; the server records it with answers.
 const SURFACE: (&str, &str) = ("x-greenroom-surface", "cli");
 
-/// Sessions that are asked of the server at once; it gives no more.
+/// Sessions requested per page; the server's maximum.
 const SESSIONS_PAGE: usize = 200;
-/// Sessions, the newest first, among which that of an abbreviated id is looked for.
+/// Maximum number of sessions, newest first, searched for an abbreviated id.
 const SESSIONS_SEARCHED: usize = 10_000;
 
 /// A client of the configured server.
@@ -25,35 +26,35 @@ pub(super) struct ApiClient {
     token: String,
 }
 
-/// The server's no, with its reasons.
+/// An error response of the server.
 #[derive(Debug, thiserror::Error)]
 #[error("the server answered {status}: {}", self.detail())]
 pub(super) struct ApiError {
     /// The HTTP status.
     pub(super) status: StatusCode,
-    /// The problem document, if there was one.
+    /// The problem document; null if the response has none.
     pub(super) body: Value,
 }
 
 impl ApiError {
-    /// The stable code.
+    /// Returns the stable error code.
     pub(super) fn code(&self) -> &str {
         self.body["code"].as_str().unwrap_or_default()
     }
 
-    /// Whether there is nothing of the id that was named.
+    /// True if the server reports that nothing with the given id exists.
     pub(super) fn is_not_found(&self) -> bool {
         self.status == StatusCode::NOT_FOUND && self.code().ends_with("_not_found")
     }
 
-    /// What it says to people.
+    /// Returns the human-readable reason.
     pub(super) fn detail(&self) -> &str {
         self.body["detail"].as_str().unwrap_or("no reason given")
     }
 }
 
 impl ApiClient {
-    /// The client for the server that `configuration` describes.
+    /// Creates the client for the server that `configuration` describes.
     pub(super) fn from_configuration(configuration: &Configuration) -> anyhow::Result<Self> {
         let token = match &configuration.admin_token {
             Some(token) => token.expose().to_owned(),
@@ -61,7 +62,10 @@ impl ApiClient {
                 let path = configuration.database.token_path();
                 let read = std::fs::read_to_string(&path);
                 let text = read.with_context(|| {
-                    format!("can't read {}; is the server's folder this one?", path.display())
+                    format!(
+                        "can't read {}; is this the server's working directory?",
+                        path.display()
+                    )
                 })?;
                 text.trim().to_owned()
             }
@@ -70,27 +74,27 @@ impl ApiClient {
         Ok(Self { http: reqwest::Client::new(), base, token })
     }
 
-    /// The client for the server at `base`.
+    /// Creates the client for the server at `base`.
     pub(super) fn new(base: String, token: &str) -> Self {
         Self { http: reqwest::Client::new(), base, token: token.to_owned() }
     }
 
-    /// Gets a JSON answer.
+    /// Sends GET and returns the JSON response.
     pub(super) async fn get(&self, path: &str) -> anyhow::Result<Value> {
         self.send_for_json(self.http.get(self.url(path))).await
     }
 
-    /// Posts JSON for a JSON answer.
+    /// Sends POST with a JSON body and returns the JSON response.
     pub(super) async fn post(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
         self.send_for_json(self.http.post(self.url(path)).json(body)).await
     }
 
-    /// Patches with JSON for a JSON answer.
+    /// Sends PATCH with a JSON body and returns the JSON response.
     pub(super) async fn patch(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
         self.send_for_json(self.http.patch(self.url(path)).json(body)).await
     }
 
-    /// Posts JSON for a stream of events.
+    /// Sends POST with a JSON body and returns the event stream response.
     pub(super) async fn post_for_stream(
         &self,
         path: &str,
@@ -100,14 +104,14 @@ impl ApiClient {
         self.send(request.header("accept", "text/event-stream")).await
     }
 
-    /// Deletes, for a JSON answer.
+    /// Sends DELETE and returns the JSON response.
     pub(super) async fn delete(&self, path: &str) -> anyhow::Result<Value> {
         self.send_for_json(self.http.delete(self.url(path))).await
     }
 
-    /// The session that `id` stands for.
+    /// Returns the only session whose id matches `id`.
     pub(super) async fn find_session(&self, id: &PartialId) -> anyhow::Result<SessionId> {
-        let mut fitting = Vec::new();
+        let mut matching = Vec::new();
         let (mut searched, mut before) = (0, String::new());
         while id.as_full().is_none() && searched < SESSIONS_SEARCHED {
             let path = format!("/agent/session?children=true&limit={SESSIONS_PAGE}{before}");
@@ -115,22 +119,22 @@ impl ApiClient {
             let sessions = page["sessions"].as_array().map(Vec::as_slice).unwrap_or_default();
             searched += sessions.len();
             let ids = sessions.iter().filter_map(|session| session["session_id"].as_str());
-            fitting.extend(ids.filter(|candidate| id.matches(candidate)).map(str::to_owned));
+            matching.extend(ids.filter(|candidate| id.matches(candidate)).map(str::to_owned));
             match page["next"].as_str() {
                 Some(next) => before = format!("&before={next}"),
                 None => break,
             }
         }
-        fitting.extend(id.as_full().map(str::to_owned));
-        Ok(id.resolve(fitting, "session")?.parse()?)
+        matching.extend(id.as_full().map(str::to_owned));
+        Ok(id.resolve(matching, "session")?.parse()?)
     }
 
-    /// Opens an event stream.
+    /// Sends GET and returns the event stream response.
     pub(super) async fn stream(&self, path: &str) -> anyhow::Result<reqwest::Response> {
         self.send(self.http.get(self.url(path)).header("accept", "text/event-stream")).await
     }
 
-    /// The request that opens a WebSocket.
+    /// Builds the request that opens a WebSocket.
     pub(super) fn websocket_request(&self, path: &str) -> anyhow::Result<http::Request<()>> {
         let url = self.url(path).replacen("http", "ws", 1);
         let mut request = url.into_client_request()?;
@@ -140,19 +144,19 @@ impl ApiClient {
         Ok(request)
     }
 
-    /// Where the server is.
+    /// Returns the server's base URL.
     pub(super) fn base_url(&self) -> &str {
         &self.base
     }
 
     async fn send_for_json(&self, request: reqwest::RequestBuilder) -> anyhow::Result<Value> {
-        self.send(request).await?.json().await.context("the answer is not JSON")
+        self.send(request).await?.json().await.context("the response is not JSON")
     }
 
     async fn send(&self, request: reqwest::RequestBuilder) -> anyhow::Result<reqwest::Response> {
         let request = request.bearer_auth(&self.token).header(SURFACE.0, SURFACE.1);
         let unreachable =
-            || format!("no server answers at {}; `greenroom serve` starts one", self.base);
+            || format!("no server at {}; start one with `greenroom serve`", self.base);
         let response = request.send().await.with_context(unreachable)?;
         let status = response.status();
         if status.is_success() {

@@ -1,4 +1,4 @@
-//! `greenroom doctor`: whether everything that the server needs is there.
+//! `greenroom doctor`: checks everything that the server needs.
 
 use super::{ConfigArgs, client::ApiClient, terminal};
 use crate::{
@@ -13,17 +13,17 @@ use crate::{
 use greenroom_actors::{ports::Clock, status_board::StatusBoard, tool_servers::ServerState};
 use std::{io, net::TcpListener, sync::Arc, time::Duration};
 
-/// How long a server that runs may take to say so.
+/// Maximum time for the response of a running server.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Check configuration, database, models and tools.
+/// Check configuration, database, models and tools
 #[derive(Debug, clap::Args)]
 pub struct DoctorArgs {
     #[command(flatten)]
     config: ConfigArgs,
 }
 
-/// Runs the command; errs when something is wrong.
+/// Runs the command. Fails if a check fails.
 pub async fn run(args: DoctorArgs) -> anyhow::Result<()> {
     let mut report = DoctorReport::default();
     let configuration = match args.config.load() {
@@ -34,8 +34,8 @@ pub async fn run(args: DoctorArgs) -> anyhow::Result<()> {
         }
     };
     let file = configuration.file.as_ref();
-    let read = file.map_or("no file; defaults".to_owned(), |file| file.display().to_string());
-    report.pass("configuration", read);
+    let source = file.map_or("no file; defaults".to_owned(), |file| file.display().to_string());
+    report.pass("configuration", source);
     check_token(&configuration, &mut report);
     check_address(&configuration, &mut report).await;
     check_database(&configuration, &mut report).await;
@@ -45,20 +45,21 @@ pub async fn run(args: DoctorArgs) -> anyhow::Result<()> {
     report.finish()
 }
 
-/// One that is made at the first start, or was, is looked at by whoever makes and reads it.
+/// Checks a token from the environment. A generated token is validated where it is generated and
+/// loaded.
 fn check_token(configuration: &Configuration, report: &mut DoctorReport) {
     if configuration.admin_token.is_none() {
         return;
     }
     match startup::load_admin_token(configuration) {
-        Ok(_) => report.pass("token", "the environment's".to_owned()),
+        Ok(_) => report.pass("token", "set by GREENROOM_TOKEN".to_owned()),
         Err(error) => report.fail("token", format!("{error:#}")),
     }
 }
 
 async fn check_address(configuration: &Configuration, report: &mut DoctorReport) {
-    // Looked at alone, so that a running server is in nobody's way. What is wrong with the database
-    // is told below.
+    // Opened read-only and on its own, so that a running server is not disturbed. Database errors
+    // are reported by the database check.
     let keys = match Store::open_read_only(&configuration.database).await {
         Ok(journal) => journal.list_keys().await.unwrap_or_default(),
         Err(_) => Vec::new(),
@@ -79,11 +80,11 @@ async fn check_address(configuration: &Configuration, report: &mut DoctorReport)
     }
 }
 
-/// Whether it is a server of this configuration that listens there: it takes the token.
+/// True if the program listening there is a server of this configuration: it accepts the token.
 async fn is_own_server(configuration: &Configuration) -> bool {
     let Ok(client) = ApiClient::from_configuration(configuration) else { return false };
-    let answer = tokio::time::timeout(ANSWER_TIMEOUT, client.get("/agent/settings")).await;
-    matches!(answer, Ok(Ok(_)))
+    let response = tokio::time::timeout(ANSWER_TIMEOUT, client.get("/agent/settings")).await;
+    matches!(response, Ok(Ok(_)))
 }
 
 async fn check_database(configuration: &Configuration, report: &mut DoctorReport) {
@@ -97,7 +98,7 @@ async fn check_database(configuration: &Configuration, report: &mut DoctorReport
             Err(error) => report.fail("database", format!("{path}: {error}")),
         },
         Err(error) => match error.downcast_ref::<StoreError>() {
-            // What a doctor is asked beside the server that works well.
+            // The usual case: the command runs while the server is running.
             Some(StoreError::InUse { .. }) => check_database_in_use(configuration, report).await,
             _ => report.fail("database", format!("{error:#}")),
         },
@@ -129,7 +130,7 @@ fn check_models(configuration: &Configuration, report: &mut DoctorReport) {
         };
         match script {
             Ok(script) => {
-                report.pass(&name, format!("rehearses a script of {} rules", script.rules.len()));
+                report.pass(&name, format!("rehearsal script with {} rules", script.rules.len()));
             }
             Err(error) => report.fail(&name, error.to_string()),
         }
@@ -139,7 +140,7 @@ fn check_models(configuration: &Configuration, report: &mut DoctorReport) {
 fn check_skills(configuration: &Configuration, report: &mut DoctorReport) {
     let workflows = WorkflowLibrary::open(configuration.workflows.clone());
     if !configuration.workflows.is_empty() {
-        report.pass("workflows", format!("{} can be started", workflows.list().len()));
+        report.pass("workflows", format!("{} available", workflows.list().len()));
     }
     for broken in workflows.invalid_files() {
         report.fail(&format!("workflow {}", broken.path.display()), broken.problem);
@@ -148,7 +149,7 @@ fn check_skills(configuration: &Configuration, report: &mut DoctorReport) {
         return;
     }
     let library = SkillLibrary::open(configuration.skills.clone());
-    report.pass("skills", format!("{} can be read", library.skills().len()));
+    report.pass("skills", format!("{} available", library.skills().len()));
     for broken in library.invalid_files() {
         report.fail(&format!("skill {}", broken.path.display()), broken.problem);
     }
@@ -175,35 +176,35 @@ async fn check_tools(configuration: Configuration, report: &mut DoctorReport) {
 
 #[derive(Default)]
 struct DoctorReport {
-    wrong: usize,
-    /// Why not all of it could be printed.
-    unprinted: Option<io::Error>,
+    failures: usize,
+    /// First error in printing the report.
+    print_error: Option<io::Error>,
 }
 
 impl DoctorReport {
-    fn pass(&mut self, what: &str, said: String) {
-        self.print(&format!("ok    {what}: {said}\n"));
+    fn pass(&mut self, check: &str, detail: String) {
+        self.print(&format!("ok    {check}: {detail}\n"));
     }
 
-    fn fail(&mut self, what: &str, said: String) {
-        self.wrong += 1;
-        self.print(&format!("FAIL  {what}: {said}\n"));
+    fn fail(&mut self, check: &str, detail: String) {
+        self.failures += 1;
+        self.print(&format!("FAIL  {check}: {detail}\n"));
     }
 
     fn print(&mut self, line: &str) {
         if let Err(error) = terminal::print(line) {
-            self.unprinted.get_or_insert(error);
+            self.print_error.get_or_insert(error);
         }
     }
 
     fn finish(self) -> anyhow::Result<()> {
-        if let Some(error) = self.unprinted {
+        if let Some(error) = self.print_error {
             return Err(error.into());
         }
-        match self.wrong {
+        match self.failures {
             0 => Ok(()),
-            1 => anyhow::bail!("one thing is wrong"),
-            wrong => anyhow::bail!("{wrong} things are wrong"),
+            1 => anyhow::bail!("1 check failed"),
+            failures => anyhow::bail!("{failures} checks failed"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `greenroom events`: the events of a running server, one a line.
+//! `greenroom events`: prints events of a running server, one per line.
 
 use super::{
     ConfigArgs, UsageError,
@@ -10,22 +10,22 @@ use anyhow::Context as _;
 use greenroom_core::model::sse::SseParser;
 use serde_json::Value;
 
-/// Print events of a running server.
+/// Print events of a running server
 #[derive(Debug, clap::Args)]
 pub struct EventsArgs {
     #[command(flatten)]
     config: ConfigArgs,
-    /// Go on with what happens from now on
+    /// Keep printing new events
     #[arg(long)]
     follow: bool,
-    /// Only this session, from its first event on: its id, or at least 6 characters of the id's end
-    /// or beginning; else all sessions, from now on
+    /// Only this session, from its first event: its id, or at least 6 characters of the id's end or
+    /// beginning; without it, new events of all sessions
     #[arg(long, value_name = "ID")]
     session: Option<PartialId>,
-    /// Only what comes after this cursor of the session
+    /// Only events after this cursor of the session
     #[arg(long, value_name = "CURSOR", requires = "session")]
     after: Option<greenroom_core::cursor::Cursor>,
-    /// Print whole events as JSON
+    /// Print complete events as JSON
     #[arg(long)]
     json: bool,
 }
@@ -33,8 +33,8 @@ pub struct EventsArgs {
 /// Runs the command.
 pub async fn run(args: EventsArgs) -> anyhow::Result<()> {
     if !args.follow && args.session.is_none() {
-        let told = "say --follow for what happens from now on, or name a session with --session";
-        return Err(UsageError(told.to_owned()).into());
+        let message = "give --follow for new events, or --session ID for those of a session";
+        return Err(UsageError(message.to_owned()).into());
     }
     let client = ApiClient::from_configuration(&args.config.load()?)?;
     let after = args.after.unwrap_or_default();
@@ -49,19 +49,19 @@ pub async fn run(args: EventsArgs) -> anyhow::Result<()> {
         return print_pages(&client, &path, args.json).await;
     }
     let mut response = client.stream(&path).await?;
-    let (mut parser, mut is_read) = (SseParser::default(), true);
+    let (mut parser, mut has_reader) = (SseParser::default(), true);
     while let Some(bytes) = response.chunk().await? {
         parser.push::<anyhow::Error>(&bytes, |event| {
             if let Ok(frame) = serde_json::from_str::<Value>(&event.data) {
-                is_read &= print_while_read(&line(&frame, args.json))?;
+                has_reader &= print_while_read(&line(&frame, args.json))?;
             }
             Ok(())
         })?;
-        if !is_read {
+        if !has_reader {
             return Ok(());
         }
     }
-    anyhow::bail!("the server has closed the stream")
+    anyhow::bail!("the server closed the stream")
 }
 
 async fn print_pages(client: &ApiClient, path: &str, json: bool) -> anyhow::Result<()> {
@@ -73,7 +73,7 @@ async fn print_pages(client: &ApiClient, path: &str, json: bool) -> anyhow::Resu
         if !print_while_read(&lines)? || events.is_empty() {
             return Ok(());
         }
-        let next = page["next"].as_u64().context("the server names no next page")?;
+        let next = page["next"].as_u64().context("the response has no `next` cursor")?;
         let (before, _) = path.split_once("after=").unwrap_or((&path, ""));
         path = format!("{before}after={next}");
     }
@@ -90,17 +90,17 @@ fn line(frame: &Value, json: bool) -> String {
     format!("{time}  {session}  {:5}  {:24}  {}\n", frame["seq"], text("type"), summarize(frame))
 }
 
-/// What a person wants to see of an event at a glance.
+/// Summarizes an event: the values of up to three known keys of its payload.
 fn summarize(frame: &Value) -> String {
-    const TELLING: [&str; 8] =
+    const SUMMARY_KEYS: [&str; 8] =
         ["tool", "reason", "error", "text", "message", "iteration", "attempt", "outcome"];
     let payload = if frame["payload"].is_object() { &frame["payload"] } else { frame };
-    let told = TELLING.iter().filter_map(|key| match &payload[*key] {
+    let parts = SUMMARY_KEYS.iter().filter_map(|key| match &payload[*key] {
         Value::String(text) => {
             Some(escape_unsafe(&greenroom_core::text::truncate(text, 80).replace('\n', " ")))
         }
         Value::Number(number) => Some(format!("{key} {number}")),
         Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
     });
-    told.take(3).collect::<Vec<_>>().join("  ")
+    parts.take(3).collect::<Vec<_>>().join("  ")
 }

@@ -1,15 +1,15 @@
-//! `greenroom migrate`: brings a database to this version's schema without serving it.
+//! `greenroom migrate`: migrates a database to this version's schema without serving it.
 
 use super::{ConfigArgs, terminal};
 use crate::store::{self, DatabaseLocation};
 use anyhow::Context as _;
 
-/// Create or migrate a database. `greenroom serve` does the same when it starts.
+/// Create or migrate a database; `greenroom serve` does the same at startup
 #[derive(Debug, clap::Args)]
 pub struct MigrateArgs {
     #[command(flatten)]
     config: ConfigArgs,
-    /// The SQLite file, or postgres://USER@HOST/NAME [default: the configured one]
+    /// SQLite file, or postgres://USER@HOST/NAME [default: the configured database]
     #[arg(long, value_name = "DATABASE")]
     database: Option<DatabaseLocation>,
 }
@@ -17,12 +17,12 @@ pub struct MigrateArgs {
 /// Runs the command.
 pub async fn run(args: MigrateArgs) -> anyhow::Result<()> {
     let database = args.config.database(args.database)?;
-    let migrated =
-        store::migrate(&database).await.with_context(|| format!("{database} was not migrated"))?;
-    Ok(terminal::print(&report(migrated))?)
+    let outcome =
+        store::migrate(&database).await.with_context(|| format!("can't migrate {database}"))?;
+    Ok(terminal::print(&report(outcome))?)
 }
 
-/// What people read of it.
+/// Formats the outcome for the terminal.
 fn report(
     store::MigrationOutcome { from_version: from, to_version: to }: store::MigrationOutcome,
 ) -> String {
@@ -38,11 +38,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_report_names_what_was_applied() {
-        let migrated =
+    fn report_names_applied_migrations() {
+        let report =
             |from, to| report(store::MigrationOutcome { from_version: from, to_version: to });
-        assert_eq!(migrated(2, 2), "schema version 2, nothing to do\n");
-        assert_eq!(migrated(1, 2), "applied migration 2; schema version 2\n");
-        assert_eq!(migrated(0, 3), "applied migrations 1 to 3; schema version 3\n");
+        assert_eq!(report(2, 2), "schema version 2, nothing to do\n");
+        assert_eq!(report(1, 2), "applied migration 2; schema version 2\n");
+        assert_eq!(report(0, 3), "applied migrations 1 to 3; schema version 3\n");
     }
 }

@@ -1,9 +1,9 @@
-//! The command line, one file a subcommand.
+//! The command line. Each subcommand has its own file.
 //!
-//! A command says how it ended by its exit code: 0 is yes, 1 is no (or that it could not), 2 is that
-//! it was asked wrongly. `docs/command-line.md` says what no means for each.
+//! The exit code is the result of a command: 0 for success, 1 for failure or a negative result, 2
+//! for wrong usage. `docs/command-line.md` defines the negative result of each command.
 
-// They panic where nothing can be written; `terminal` has what does not.
+// `print!` and `eprint!` panic if the write fails; `terminal` has functions that return the error.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod approvals;
@@ -32,42 +32,42 @@ use crate::{
 };
 use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
-/// The exit code of a command that was asked for something that makes no sense; clap's too.
+/// Exit code for wrong usage; clap uses the same.
 const EXIT_USAGE: u8 = 2;
 
-/// A command that was asked for something that makes no sense.
+/// An error in the arguments of a command.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct UsageError(String);
 
-/// Tells people how a command failed, and what its exit code is.
+/// Prints the error and its causes to standard error and returns the exit code.
 pub fn report_error(error: &anyhow::Error) -> ExitCode {
-    // They may quote what a server said. No backtrace: most of them are somebody's no.
-    let shown =
+    // The message may quote a server's response. No backtrace: most errors are refusals, not defects.
+    let escaped =
         |text: String| text.lines().map(terminal::escape_unsafe).collect::<Vec<_>>().join("\n");
-    terminal::print_status(&format!("Error: {}", shown(error.to_string())));
+    terminal::print_status(&format!("Error: {}", escaped(error.to_string())));
     for cause in error.chain().skip(1) {
-        terminal::print_status(&format!("  caused by: {}", shown(cause.to_string())));
+        terminal::print_status(&format!("  caused by: {}", escaped(cause.to_string())));
     }
-    let names_nothing = error.downcast_ref::<ApiError>().is_some_and(ApiError::is_not_found);
-    if error.is::<UsageError>() || names_nothing {
+    let is_not_found = error.downcast_ref::<ApiError>().is_some_and(ApiError::is_not_found);
+    if error.is::<UsageError>() || is_not_found {
         ExitCode::from(EXIT_USAGE)
     } else {
         ExitCode::FAILURE
     }
 }
 
-/// Where the configuration is.
+/// The configuration file option.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ConfigArgs {
-    /// Configuration file [default: greenroom.toml, if there is one]
+    /// Configuration file [default: greenroom.toml, if it exists]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 }
 
 impl ConfigArgs {
-    /// Reads the configuration, with this process's environment over it. What is logged from now on is
-    /// without its secrets.
+    /// Loads the configuration; environment variables override the file. From then on the log
+    /// redacts the configuration's secrets.
     pub fn load(&self) -> anyhow::Result<Configuration> {
         let text = |text: std::ffi::OsString| text.into_string().ok();
         let environment: Environment = std::env::vars_os()
@@ -78,9 +78,9 @@ impl ConfigArgs {
         Ok(configuration)
     }
 
-    /// The database that is named, else the configured one.
-    fn database(&self, named: Option<DatabaseLocation>) -> anyhow::Result<DatabaseLocation> {
-        match named {
+    /// Returns the given database location, or the configured one.
+    fn database(&self, location: Option<DatabaseLocation>) -> anyhow::Result<DatabaseLocation> {
+        match location {
             Some(database) => Ok(database),
             None => Ok(self.load()?.database),
         }

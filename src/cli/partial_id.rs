@@ -1,13 +1,13 @@
-//! Ids as people type them: whole, or the end or beginning of one.
+//! Ids in command arguments: complete, or abbreviated to their end or beginning.
 
 use super::UsageError;
 use std::str::FromStr;
 use uuid::Uuid;
 
-/// Fewer characters would soon mean several things.
+/// Minimum number of hexadecimal digits of an abbreviated id; fewer would soon be ambiguous.
 const CHARS_MIN: usize = 6;
-/// Ids that are named where several fit.
-const NAMED_MAX: usize = 5;
+/// Maximum number of candidates listed in the error for an ambiguous id.
+const LISTED_MAX: usize = 5;
 
 /// An id, or at least 6 characters of its end or beginning.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,10 +21,10 @@ impl FromStr for PartialId {
         if let Ok(id) = Uuid::try_parse(&text) {
             return Ok(Self(id.to_string()));
         }
-        let fits = text.chars().all(|letter| letter.is_ascii_hexdigit() || letter == '-');
+        let is_valid = text.chars().all(|letter| letter.is_ascii_hexdigit() || letter == '-');
         let digits = text.chars().filter(char::is_ascii_hexdigit).count();
-        if !fits || text.len() > 36 {
-            return Err("an id has digits, letters a to f and hyphens".to_owned());
+        if !is_valid || text.len() > 36 {
+            return Err("an id consists of digits, letters a to f and hyphens".to_owned());
         }
         if digits < CHARS_MIN {
             return Err(format!("give at least {CHARS_MIN} characters of an id"));
@@ -34,36 +34,38 @@ impl FromStr for PartialId {
 }
 
 impl PartialId {
-    /// The id, if it is whole.
+    /// Returns the id if it is complete.
     pub(super) fn as_full(&self) -> Option<&str> {
         (self.0.len() == 36).then_some(self.0.as_str())
     }
 
-    /// Whether it may stand for that id.
+    /// True if `id` ends or begins with this text.
     pub(super) fn matches(&self, id: &str) -> bool {
         id.ends_with(&self.0) || id.starts_with(&self.0)
     }
 
-    /// The one id it stands for.
+    /// Returns the only one of `ids` that matches. `kind` names the entity in the error.
     pub(super) fn resolve(
         &self,
         ids: impl IntoIterator<Item = String>,
         kind: &str,
     ) -> Result<String, UsageError> {
-        let mut fitting: Vec<_> = ids.into_iter().filter(|id| self.matches(id)).collect();
+        let mut matching: Vec<_> = ids.into_iter().filter(|id| self.matches(id)).collect();
         let text = &self.0;
-        match fitting.pop() {
+        match matching.pop() {
             None => {
                 Err(UsageError(format!("no {kind} has an id that ends or begins with `{text}`")))
             }
-            Some(one) if fitting.is_empty() => Ok(one),
+            Some(id) if matching.is_empty() => Ok(id),
             Some(last) => {
-                fitting.push(last);
-                let count = fitting.len();
-                fitting.truncate(NAMED_MAX);
-                let more = if count > NAMED_MAX { " …" } else { "" };
-                let ids = fitting.join(" ");
-                Err(UsageError(format!("`{text}` fits {count} ids, give more of one: {ids}{more}")))
+                matching.push(last);
+                let count = matching.len();
+                matching.truncate(LISTED_MAX);
+                let more = if count > LISTED_MAX { " …" } else { "" };
+                let ids = matching.join(" ");
+                Err(UsageError(format!(
+                    "`{text}` matches {count} ids, give more characters: {ids}{more}"
+                )))
             }
         }
     }
@@ -73,31 +75,32 @@ impl PartialId {
 mod tests {
     use super::*;
 
-    const ONE: &str = "0198c0de-0000-7000-8000-0000000a11ce";
-    const TWO: &str = "0198c0de-0000-7000-8000-00000000b0b5";
+    const FIRST: &str = "0198c0de-0000-7000-8000-0000000a11ce";
+    const SECOND: &str = "0198c0de-0000-7000-8000-00000000b0b5";
 
-    fn one_of(text: &str) -> Result<String, String> {
+    fn resolve(text: &str) -> Result<String, String> {
         let id: PartialId = text.parse()?;
-        id.resolve([ONE, TWO].map(str::to_owned), "question").map_err(|error| error.to_string())
+        id.resolve([FIRST, SECOND].map(str::to_owned), "approval")
+            .map_err(|error| error.to_string())
     }
 
     #[test]
-    fn an_end_or_a_beginning_stands_for_the_one_id_that_has_it() {
-        assert_eq!(one_of("0a11ce"), Ok(ONE.to_owned()));
-        assert_eq!(one_of("…00A11CE"), Ok(ONE.to_owned()));
-        assert_eq!(one_of("0198c0de-0000-7000-8000-0000000a"), Ok(ONE.to_owned()));
-        assert_eq!(one_of(TWO), Ok(TWO.to_owned()));
-        assert_eq!(one_of(&TWO.replace('-', "")), Ok(TWO.to_owned()));
+    fn unique_end_or_beginning_resolves_to_the_id() {
+        assert_eq!(resolve("0a11ce"), Ok(FIRST.to_owned()));
+        assert_eq!(resolve("…00A11CE"), Ok(FIRST.to_owned()));
+        assert_eq!(resolve("0198c0de-0000-7000-8000-0000000a"), Ok(FIRST.to_owned()));
+        assert_eq!(resolve(SECOND), Ok(SECOND.to_owned()));
+        assert_eq!(resolve(&SECOND.replace('-', "")), Ok(SECOND.to_owned()));
     }
 
     #[test]
-    fn what_is_unclear_is_refused_with_the_choice() {
-        let unclear = one_of("0198c0").unwrap_err();
-        assert!(unclear.contains(ONE) && unclear.contains(TWO), "{unclear}");
-        assert!(one_of("ffffff").unwrap_err().contains("no question"));
-        assert!(one_of("a11ce").unwrap_err().contains("at least 6"));
-        assert!(one_of("a-1-1-c-e").unwrap_err().contains("at least 6"));
-        assert!(one_of("nonsense").is_err());
+    fn ambiguous_or_invalid_id_is_rejected() {
+        let ambiguous = resolve("0198c0").unwrap_err();
+        assert!(ambiguous.contains(FIRST) && ambiguous.contains(SECOND), "{ambiguous}");
+        assert!(resolve("ffffff").unwrap_err().contains("no approval"));
+        assert!(resolve("a11ce").unwrap_err().contains("at least 6"));
+        assert!(resolve("a-1-1-c-e").unwrap_err().contains("at least 6"));
+        assert!(resolve("nonsense").is_err());
         assert!("../../admin".parse::<PartialId>().is_err());
     }
 }

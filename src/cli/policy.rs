@@ -1,5 +1,5 @@
-//! `greenroom policy check`: what another configuration would have decided of the calls that are
-//! recorded (G16). Reads the log and asks the judge; changes nothing.
+//! `greenroom policy check`: compares the recorded decisions with those that another configuration
+//! would make (G16). Reads the event log and evaluates the policy; changes nothing.
 
 mod recorded_calls;
 mod report;
@@ -23,14 +23,14 @@ use report::PolicyReport;
 use simulator::{PolicySimulator, SimulatedVerdict};
 use std::{process::ExitCode, str::FromStr};
 
-/// Sessions that are read at once.
+/// Sessions loaded per page.
 const SESSIONS_PAGE: usize = 100;
-/// Events that are read at once.
+/// Events loaded per page.
 const EVENTS_PAGE: usize = 500;
-/// The exit code where something would differ, or can't be told.
+/// Exit code if a decision differs or is unknown.
 const EXIT_DIFFERENT: u8 = 1;
 
-/// Try a policy out before it is in force.
+/// Test a policy against recorded calls
 #[derive(Debug, clap::Args)]
 pub struct PolicyArgs {
     #[command(subcommand)]
@@ -39,9 +39,9 @@ pub struct PolicyArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum PolicyCommand {
-    /// Judge the recorded calls by another configuration, and print which decisions would differ
+    /// Evaluate the recorded calls under another configuration and print the differing decisions
     ///
-    /// Exits with 0 if none would, 1 if some would or can't be told, 2 if it could not check.
+    /// Exit code: 0 if no decision differs, 1 if one differs or is unknown, 2 if the check failed.
     Check(CheckArgs),
 }
 
@@ -49,20 +49,19 @@ enum PolicyCommand {
 struct CheckArgs {
     #[command(flatten)]
     config: ConfigArgs,
-    /// The database with the recorded calls [default: the configuration's]
+    /// Database with the recorded calls [default: the configured database]
     #[arg(long, value_name = "DATABASE")]
     database: Option<DatabaseLocation>,
-    /// Only calls from then on: a duration back from now (7d, 12h) or a time
-    /// (2026-01-31T12:00:00Z)
+    /// Only calls since then: a duration back from now (7d, 12h) or a time (2026-01-31T12:00:00Z)
     #[arg(long, value_name = "DURATION|TIME")]
     since: Option<Since>,
-    /// Only this session's calls: its id, or at least 6 characters of the id's end or beginning
+    /// Only calls of this session: its id, or at least 6 characters of the id's end or beginning
     #[arg(long, value_name = "ID")]
     session: Option<PartialId>,
-    /// Start the configuration's MCP servers, to know their tools' schemas and annotations
+    /// Start the configured MCP servers and use their tools' schemas and annotations
     #[arg(long)]
     with_servers: bool,
-    /// Print JSON: one object a line for each difference, and a last one with the counts
+    /// Print JSON: one object per line for each difference, and a last one with the counts
     #[arg(long)]
     json: bool,
 }
@@ -79,7 +78,7 @@ impl FromStr for Since {
     fn from_str(text: &str) -> Result<Self, String> {
         let at = || serde_json::from_value::<Timestamp>(text.into()).ok().map(Self::At);
         let since = text.parse().map(Self::Ago).ok().or_else(at);
-        since.ok_or_else(|| "write a duration (30m, 12h, 7d) or a time with its zone".to_owned())
+        since.ok_or_else(|| "must be a duration (30m, 12h, 7d) or a time with its zone".to_owned())
     }
 }
 
@@ -95,11 +94,13 @@ impl Since {
     }
 }
 
-/// Runs the command. That it could not check must not look as if something differed.
+/// Runs the command. A failed check has another exit code than a difference.
 pub async fn run(args: PolicyArgs) -> anyhow::Result<ExitCode> {
     let PolicyCommand::Check(args) = args.command;
     match check(args).await {
-        Ok(same) => Ok(if same { ExitCode::SUCCESS } else { ExitCode::from(EXIT_DIFFERENT) }),
+        Ok(unchanged) => {
+            Ok(if unchanged { ExitCode::SUCCESS } else { ExitCode::from(EXIT_DIFFERENT) })
+        }
         Err(error) => {
             report_error(&error);
             Ok(ExitCode::from(EXIT_USAGE))
@@ -111,15 +112,15 @@ async fn check(args: CheckArgs) -> anyhow::Result<bool> {
     let configuration = args.config.load()?;
     let database = args.database.unwrap_or_else(|| configuration.database.clone());
     let since = args.since.map(|since| since.to_timestamp(SystemClock.now()));
-    let journal = Store::open_read_only(&database).await.context("can't read the log")?;
-    let judging = PolicySimulator::start(configuration, args.with_servers).await;
-    let mut check = PolicyCheck { journal, judging, since, report: PolicyReport::new(args.json) };
+    let store = Store::open_read_only(&database).await.context("can't read the event log")?;
+    let simulator = PolicySimulator::start(configuration, args.with_servers).await;
+    let mut check = PolicyCheck { store, simulator, since, report: PolicyReport::new(args.json) };
     match args.session {
         None => check.check_all_sessions().await?,
         Some(id) => {
             let session_id = check.find_session(&id).await?;
-            let row = check.journal.load_session(session_id).await?;
-            let row = row.ok_or_else(|| UsageError(format!("there is no session {session_id}")))?;
+            let row = check.store.load_session(session_id).await?;
+            let row = row.ok_or_else(|| UsageError(format!("session {session_id} not found")))?;
             check.check_session(&row).await?;
         }
     }
@@ -127,8 +128,8 @@ async fn check(args: CheckArgs) -> anyhow::Result<bool> {
 }
 
 struct PolicyCheck {
-    journal: ReadOnlyStore,
-    judging: PolicySimulator,
+    store: ReadOnlyStore,
+    simulator: PolicySimulator,
     since: Option<Timestamp>,
     report: PolicyReport,
 }
@@ -137,7 +138,7 @@ impl PolicyCheck {
     async fn check_all_sessions(&mut self) -> anyhow::Result<()> {
         let mut query = SessionQuery { limit: SESSIONS_PAGE, ..SessionQuery::default() };
         loop {
-            let page = self.journal.list_sessions(query.clone()).await?;
+            let page = self.store.list_sessions(query.clone()).await?;
             for row in &page {
                 if !self.ended_before_since(row) {
                     self.check_session(row).await?;
@@ -148,46 +149,46 @@ impl PolicyCheck {
         }
     }
 
-    /// The session that `id` stands for.
+    /// Returns the only session whose id matches `id`.
     async fn find_session(&self, id: &PartialId) -> anyhow::Result<SessionId> {
-        let mut fitting: Vec<_> = id.as_full().map(str::to_owned).into_iter().collect();
+        let mut matching: Vec<_> = id.as_full().map(str::to_owned).into_iter().collect();
         let mut query = SessionQuery { limit: SESSIONS_PAGE, ..SessionQuery::default() };
         while id.as_full().is_none() {
-            let page = self.journal.list_sessions(query.clone()).await?;
+            let page = self.store.list_sessions(query.clone()).await?;
             let ids = page.iter().map(|row| row.session_id.to_string());
-            fitting.extend(ids.filter(|candidate| id.matches(candidate)));
+            matching.extend(ids.filter(|candidate| id.matches(candidate)));
             let Some(last) = page.last() else { break };
             query.before = Some(last.session_id);
         }
-        Ok(id.resolve(fitting, "session")?.parse()?)
+        Ok(id.resolve(matching, "session")?.parse()?)
     }
 
-    /// Whether all its calls came before the time that is asked for: the end of a run changes a
-    /// session's row, so that a row which is older and has no run is of a session at rest.
+    /// True if all calls of the session are older than `since`. The end of a run updates the
+    /// session's row; a row that is older than `since` and has no run has no later call.
     fn ended_before_since(&self, row: &SessionRow) -> bool {
-        let at_rest = match row.status {
+        let has_no_run = match row.status {
             SessionStatus::Idle | SessionStatus::Closed => true,
             SessionStatus::Running | SessionStatus::Waiting => false,
         };
-        at_rest && self.since.is_some_and(|since| row.updated_at < since)
+        has_no_run && self.since.is_some_and(|since| row.updated_at < since)
     }
 
     async fn check_session(&mut self, row: &SessionRow) -> anyhow::Result<()> {
-        let mut recording = SessionReplay::new(row);
+        let mut replay = SessionReplay::new(row);
         let (mut after, mut is_new) = (Seq(0), true);
         loop {
-            let page = self.journal.load_events(row.session_id, after, EVENTS_PAGE).await?;
+            let page = self.store.load_events(row.session_id, after, EVENTS_PAGE).await?;
             let Some(last) = page.last() else { return Ok(()) };
             after = last.seq;
             for record in page {
                 let at = record.at;
-                for call in recording.apply_event(record) {
+                for call in replay.apply_event(record) {
                     if self.since.is_some_and(|since| at < since) {
                         continue;
                     }
                     self.report.count_session(&mut is_new);
-                    let finding = self.judging.simulate(&call, &recording);
-                    self.report.report_call(row, &call, finding)?;
+                    let simulated = self.simulator.simulate(&call, &replay);
+                    self.report.report_call(row, &call, simulated)?;
                 }
             }
         }
@@ -195,9 +196,9 @@ impl PolicyCheck {
 }
 
 impl SimulatedVerdict {
-    /// The same decision.
+    /// True if the simulated verdict is known and equals the recorded one.
     fn matches_recorded(&self, recorded: greenroom_core::policy::MatrixVerdict) -> bool {
-        matches!(self, Self::Known { ruling, .. } if *ruling == recorded)
+        matches!(self, Self::Known { verdict, .. } if *verdict == recorded)
     }
 }
 
@@ -206,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn g16_a_time_is_a_duration_back_or_an_instant() {
+    fn g16_since_is_a_duration_back_or_an_instant() {
         let now: Timestamp = serde_json::from_value("2026-01-02T00:00:00Z".into()).unwrap();
         for (text, from) in [
             ("1d", "2026-01-01T00:00:00.000Z"),
@@ -219,8 +220,8 @@ mod tests {
                 "{text}"
             );
         }
-        for wrong in ["", "yesterday", "2026-01-01", "-1d", "5"] {
-            assert!(wrong.parse::<Since>().is_err(), "{wrong}");
+        for invalid in ["", "yesterday", "2026-01-01", "-1d", "5"] {
+            assert!(invalid.parse::<Since>().is_err(), "{invalid}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `greenroom rehearse`: serves a scripted model until interrupted.
+//! `greenroom rehearse`: serves a scripted model until it is interrupted.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,15 +8,15 @@ use anyhow::Context as _;
 use super::terminal;
 use crate::rehearsal::{RehearsalServer, Script};
 
-/// Serve a scripted model over HTTP, in the Anthropic and OpenAI wire formats.
+/// Serve a scripted model over HTTP, in the Anthropic and OpenAI wire formats
 #[derive(Debug, clap::Args)]
 pub struct RehearseArgs {
-    /// Script to answer from; the market tour if left out
+    /// Rehearsal script [default: the built-in market tour]
     pub script: Option<PathBuf>,
-    /// Address to listen on; port 0 picks a free one
+    /// Address to listen on; port 0 selects a free port
     #[arg(long, env = "GREENROOM_REHEARSE_LISTEN", default_value = "127.0.0.1:7979")]
     pub listen: SocketAddr,
-    /// Only check the script
+    /// Only validate the script
     #[arg(long)]
     pub check: bool,
 }
@@ -25,21 +25,21 @@ pub struct RehearseArgs {
 pub async fn run(args: RehearseArgs) -> anyhow::Result<()> {
     let script = match &args.script {
         Some(path) => {
-            Script::load(path).with_context(|| format!("cannot use {}", path.display()))?
+            Script::load(path).with_context(|| format!("can't use {}", path.display()))?
         }
-        None => Script::tour().context("cannot use the built-in tour")?,
+        None => Script::tour().context("can't use the built-in tour")?,
     };
     if args.check {
-        return Ok(terminal::print(&format!("{} rules, all good\n", script.rules.len()))?);
+        return Ok(terminal::print(&format!("{} rules, no errors\n", script.rules.len()))?);
     }
     let rules = script.rules.len();
     let rehearsal = RehearsalServer::start(script, args.listen)
-        .with_context(|| format!("cannot listen on {}", args.listen))?;
+        .with_context(|| format!("can't listen on {}", args.listen))?;
     let url = rehearsal.url();
     terminal::print(&format!(
-        "Rehearsing {rules} rules at {url}\n  ANTHROPIC_BASE_URL={url}\n  OPENAI_BASE_URL={url}/v1\n"
+        "Serving {rules} rules at {url}\n  ANTHROPIC_BASE_URL={url}\n  OPENAI_BASE_URL={url}/v1\n"
     ))?;
-    tokio::signal::ctrl_c().await.context("cannot wait for Ctrl-C")?;
+    tokio::signal::ctrl_c().await.context("can't wait for Ctrl-C")?;
     rehearsal.stop().await;
     Ok(())
 }

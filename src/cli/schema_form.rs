@@ -1,16 +1,16 @@
-//! Forms of tools that ask (T1), as people at a terminal fill them in: each value is read as its
-//! field wants it. Pure.
+//! Forms of elicitations (T1), filled in at a terminal. Text is parsed according to the field's
+//! schema. Pure.
 
 use super::UsageError;
 use serde_json::{Map, Value};
 
-/// The value of a form of that schema with these fields; `null` where there is no form.
+/// Parses `FIELD=VALUE` texts into the form value of `schema`; null if the schema is null.
 pub(in crate::cli) fn parse_form(schema: &Value, fields: &[String]) -> Result<Value, UsageError> {
     if schema.is_null() {
         return match fields.first() {
             None => Ok(Value::Null),
             Some(_) => {
-                Err(UsageError("there is no form to fill in: say `answer` alone".to_owned()))
+                Err(UsageError("this elicitation has no form: use `answer` without fields".into()))
             }
         };
     }
@@ -23,13 +23,14 @@ pub(in crate::cli) fn parse_form(schema: &Value, fields: &[String]) -> Result<Va
             .insert(name.to_owned(), parse_field_value(&schema["properties"][name], text))
             .is_some()
         {
-            return Err(UsageError(format!("`{name}` is given twice")));
+            return Err(UsageError(format!("field `{name}` is given twice")));
         }
     }
     Ok(Value::Object(form))
 }
 
-/// What the text means to that field. What can't be read so is left to the server to refuse.
+/// Parses a field's value. Text that does not fit the field's type stays a string; the server
+/// rejects it.
 pub(in crate::cli) fn parse_field_value(field: &Value, text: &str) -> Value {
     match field["type"].as_str() {
         Some("string") => text.into(),
@@ -45,7 +46,7 @@ pub(in crate::cli) fn parse_field_value(field: &Value, text: &str) -> Value {
     }
 }
 
-/// The names of a form's fields: those that must be filled in come first.
+/// Returns the names of a form's fields, required fields first.
 pub(in crate::cli) fn field_names(schema: &Value) -> Vec<String> {
     let known = schema["properties"].as_object();
     let required = schema["required"].as_array().into_iter().flatten();
@@ -53,7 +54,8 @@ pub(in crate::cli) fn field_names(schema: &Value) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     let all = required.chain(known.into_iter().flat_map(|known| known.keys().map(String::as_str)));
     for name in all {
-        if known.is_some_and(|known| known.contains_key(name)) && !names.iter().any(|it| it == name)
+        if known.is_some_and(|known| known.contains_key(name))
+            && !names.iter().any(|listed| listed == name)
         {
             names.push(name.to_owned());
         }
@@ -61,13 +63,13 @@ pub(in crate::cli) fn field_names(schema: &Value) -> Vec<String> {
     names
 }
 
-/// Whether the field must be filled in.
+/// True if the field is required.
 pub(in crate::cli) fn is_required(schema: &Value, name: &str) -> bool {
     let required = schema["required"].as_array();
     required.is_some_and(|names| names.iter().any(|required| required == name))
 }
 
-/// What a field may be, if it says so.
+/// Returns the values that the field's schema enumerates, if any.
 pub(in crate::cli) fn field_choices(field: &Value) -> Option<Vec<String>> {
     let text = |choice: &Value| match choice.as_str() {
         Some(text) => text.to_owned(),
@@ -81,20 +83,20 @@ pub(in crate::cli) fn field_choices(field: &Value) -> Option<Vec<String>> {
     }
 }
 
-/// A field in words: what it is called, and what it takes.
+/// Describes a field: its title, its description, its choices or type, and its default.
 pub(in crate::cli) fn describe_field(field: &Value) -> String {
-    let mut words: Vec<String> = Vec::new();
+    let mut parts: Vec<String> = Vec::new();
     for name in ["title", "description"] {
-        words.extend(field[name].as_str().map(str::to_owned));
+        parts.extend(field[name].as_str().map(str::to_owned));
     }
     match field_choices(field) {
-        Some(choices) => words.push(choices.join(" | ")),
-        None => words.extend(field["type"].as_str().map(str::to_owned)),
+        Some(choices) => parts.push(choices.join(" | ")),
+        None => parts.extend(field["type"].as_str().map(str::to_owned)),
     }
     if !field["default"].is_null() {
-        words.push(format!("default {}", field["default"]));
+        parts.push(format!("default {}", field["default"]));
     }
-    words.join(", ")
+    parts.join(", ")
 }
 
 #[cfg(test)]
@@ -103,7 +105,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn t1_fields_are_read_as_the_form_wants_them() {
+    fn t1_fields_are_parsed_by_schema_type() {
         let schema = json!({"properties": {
             "name": {"type": "string"}, "count": {"type": "integer"}, "sure": {"type": "boolean"},
             "tags": {"type": "array", "items": {"type": "string"}},
@@ -117,20 +119,20 @@ mod tests {
     }
 
     #[test]
-    fn t1_a_form_in_words() {
+    fn t1_fields_are_described() {
         let schema = json!({"required": ["z"], "properties": {
             "a": {"type": "integer", "default": 3}, "z": {"title": "Zone", "enum": ["n", "s"]},
             "m": {"oneOf": [{"const": "x", "title": "Ex"}]},
         }});
         assert_eq!(field_names(&schema), ["z", "a", "m"]);
         assert!(is_required(&schema, "z") && !is_required(&schema, "a"));
-        let words = |name: &str| describe_field(&schema["properties"][name]);
-        assert_eq!((words("z"), words("a")), ("Zone, n | s".into(), "integer, default 3".into()));
-        assert_eq!(words("m"), "x");
+        let text = |name: &str| describe_field(&schema["properties"][name]);
+        assert_eq!((text("z"), text("a")), ("Zone, n | s".into(), "integer, default 3".into()));
+        assert_eq!(text("m"), "x");
     }
 
     #[test]
-    fn t1_a_page_has_no_fields() {
+    fn t1_fields_without_form_or_malformed_are_rejected() {
         assert_eq!(parse_form(&Value::Null, &[]).unwrap(), Value::Null);
         for (schema, fields) in [
             (Value::Null, vec!["a=1"]),

@@ -1,4 +1,4 @@
-//! `greenroom serve`: the server, until it is told to stop.
+//! `greenroom serve`: runs the server until a signal stops it.
 
 use super::{ConfigArgs, terminal};
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
 };
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Serve sessions, the dashboard and the administration.
+/// Run the server with its HTTP API and the dashboard
 #[derive(Debug, clap::Args)]
 pub struct ServeArgs {
     #[command(flatten)]
@@ -18,28 +18,28 @@ pub struct ServeArgs {
 /// Runs the command.
 pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let configuration = args.config.load()?;
-    let welcome = StartupBanner::new(&configuration);
+    let banner = StartupBanner::new(&configuration);
     let server = Server::start(configuration, Metrics::start()?).await?;
-    welcome.print(&server);
+    banner.print(&server);
     let (mut interrupt, mut terminate) =
         (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-    let mut told = async || {
+    let mut stop_signal = async || {
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
         }
     };
-    told().await;
-    tracing::info!("stopping; told once more, what is at work is cut off");
-    server.shut_down(told()).await;
+    stop_signal().await;
+    tracing::info!("shutting down; a second signal ends the drain");
+    server.shut_down(stop_signal()).await;
     Ok(())
 }
 
-/// What a person who starts the server wants to know.
+/// The summary printed when the server has started.
 struct StartupBanner {
     configuration: String,
     database: String,
-    rehearses: bool,
+    uses_rehearsal: bool,
 }
 
 impl StartupBanner {
@@ -51,7 +51,7 @@ impl StartupBanner {
                 .as_ref()
                 .map_or("defaults".to_owned(), |file| file.display().to_string()),
             database: configuration.database.to_string(),
-            rehearses: models.any(|model| model == REHEARSAL),
+            uses_rehearsal: models.any(|model| model == REHEARSAL),
         }
     }
 
@@ -65,22 +65,23 @@ impl StartupBanner {
             format!("  Config     {}", self.configuration),
             format!("  Database   {}", self.database),
         ];
-        if self.rehearses && server.rehearsal_url().is_some() {
-            let why = "a scripted model answers, since no API key is configured";
-            lines.push(format!("  Model      rehearsal: {why}"));
+        if self.uses_rehearsal && server.rehearsal_url().is_some() {
+            lines.push(
+                "  Model      rehearsal (scripted model; no API key is configured)".to_owned(),
+            );
         }
         for tool_server in server.tools().statuses() {
-            let what = match tool_server.reason {
+            let status = match tool_server.reason {
                 Some(reason) => {
                     format!("unavailable: {}", server.state().redactor.redact_text(&reason))
                 }
                 None => terminal::pluralize(tool_server.tools, "tool"),
             };
-            lines.push(format!("  Tools      {}: {what}", tool_server.name));
+            lines.push(format!("  Tools      {}: {status}", tool_server.name));
         }
-        // Nobody can read where it is, but it serves.
+        // The server keeps running without the banner.
         if let Err(error) = terminal::print(&format!("{}\n\n", lines.join("\n"))) {
-            tracing::warn!(%error, "the greeting can't be printed");
+            tracing::warn!(%error, "printing the startup banner failed");
         }
     }
 }

@@ -1,8 +1,7 @@
-//! How commands write for people: safely, in colour where there is any, and within the width of a
-//! page.
+//! Terminal output of the commands: escaping, colours, wrapping and printing.
 //!
-//! Much of what is printed was said by models and tools. [`safe`] is what stands between them and
-//! the terminal: no byte of theirs reaches it as a control sequence.
+//! Much of the output comes from models and tools. [`escape_unsafe`] makes it safe: no byte of such
+//! a text reaches the terminal as a control sequence.
 
 use std::{
     fmt::Write as _,
@@ -10,12 +9,12 @@ use std::{
     time::Duration,
 };
 
-/// Columns that printed lines keep to.
+/// Maximum columns of a printed line.
 pub(super) const COLUMNS: usize = 100;
 
-/// Characters that are no control characters and still change what stands beside them: marks and
-/// overrides of direction, invisible and tagging characters, and separators of lines. The dashboard
-/// writes out the same ones (`web/src/components/escaped_text.tsx`).
+/// Characters that are not control characters but change the display of the text around them:
+/// direction marks and overrides, invisible and tag characters, and line separators. The dashboard
+/// escapes the same characters (`web/src/components/escaped_text.tsx`).
 const DECEPTIVE: [(char, char); 26] = [
     ('\u{ad}', '\u{ad}'),
     ('\u{34f}', '\u{34f}'),
@@ -45,16 +44,16 @@ const DECEPTIVE: [(char, char); 26] = [
     ('\u{e0000}', '\u{e0fff}'),
 ];
 
-/// Makes the sign before it a coloured picture, and is no deception there: `⚠️`.
+/// Gives the symbol before it an emoji presentation (`⚠️`); allowed after a symbol.
 const EMOJI_VARIATION_SELECTOR: char = '\u{fe0f}';
 
-/// `text` as one line that a terminal shows and does not obey: what controls it, or hides or
-/// reorders text, is written out as an escape.
+/// Returns `text` as one line that is safe to print: control characters and characters that hide or
+/// reorder text are escaped.
 pub(super) fn escape_unsafe(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter {
-            EMOJI_VARIATION_SELECTOR if shown.ends_with(is_sign) => shown.push(letter),
+            EMOJI_VARIATION_SELECTOR if shown.ends_with(is_symbol) => shown.push(letter),
             '\n' => shown.push_str("\\n"),
             '\r' => shown.push_str("\\r"),
             '\t' => shown.push_str("\\t"),
@@ -67,7 +66,7 @@ pub(super) fn escape_unsafe(text: &str) -> String {
     shown
 }
 
-fn is_sign(letter: char) -> bool {
+fn is_symbol(letter: char) -> bool {
     matches!(letter, '\u{2190}'..='\u{2bff}' | '\u{1f000}'..='\u{1faff}') && !is_deceptive(letter)
 }
 
@@ -75,7 +74,7 @@ fn is_deceptive(letter: char) -> bool {
     DECEPTIVE.iter().any(|(first, last)| (*first..=*last).contains(&letter))
 }
 
-/// The start of `text` that fits into so many columns, with a mark where something is missing.
+/// Returns the first `columns` characters of `text`; a cut text ends with `…`.
 pub(super) fn truncate(text: &str, columns: usize) -> String {
     if text.chars().count() <= columns {
         return text.to_owned();
@@ -83,8 +82,8 @@ pub(super) fn truncate(text: &str, columns: usize) -> String {
     text.chars().take(columns.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// `text` in lines of at most so many columns, broken between words; a word that is longer is
-/// broken where the line ends.
+/// Breaks `text` into lines of at most `columns` characters, between words where possible. A longer
+/// word is broken at the end of the line.
 pub(super) fn wrap(text: &str, columns: usize) -> Vec<String> {
     let columns = columns.max(1);
     let mut lines = vec![String::new()];
@@ -110,7 +109,7 @@ pub(super) fn wrap(text: &str, columns: usize) -> Vec<String> {
     lines
 }
 
-/// `label` and `text` beside it, wrapped under itself.
+/// Appends `label` and, next to it, `text`, wrapped in its own column.
 pub(super) fn push_labelled(out: &mut String, indent: usize, label: &str, text: &str) {
     let label_columns = label.chars().count().max(10) + 2;
     let mut before = format!("{:indent$}{label:<width$}", "", width = label_columns);
@@ -120,18 +119,18 @@ pub(super) fn push_labelled(out: &mut String, indent: usize, label: &str, text: 
     }
 }
 
-/// Adds a line, without the blanks at its end.
+/// Appends a line without trailing blanks.
 pub(super) fn push_line(out: &mut String, line: &str) {
     out.push_str(line.trim_end());
     out.push('\n');
 }
 
-/// So many of them, as in `1 tool` and `2 tools`.
-pub(super) fn pluralize(count: usize, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+/// Formats a count with its noun, as in `1 tool` and `2 tools`.
+pub(super) fn pluralize(count: usize, noun: &str) -> String {
+    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
-/// A length of time in its two largest units, as in `9m 41s`.
+/// Formats a duration in its two largest units, as in `9m 41s`.
 pub(super) fn format_duration(duration: Duration) -> String {
     const UNITS: [(&str, u64); 4] = [("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)];
     let seconds = duration.as_secs();
@@ -143,14 +142,14 @@ pub(super) fn format_duration(duration: Duration) -> String {
         rest %= size;
         if count > 0 || text.is_empty() {
             let space = if text.is_empty() { "" } else { " " };
-            // Writing to a text can't fail.
+            // Writing to a `String` does not fail.
             write!(text, "{space}{count}{unit}").unwrap_or_default();
         }
     }
     text
 }
 
-/// A colour or weight.
+/// A text style.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Style {
     Bold,
@@ -160,24 +159,25 @@ pub(super) enum Style {
     Yellow,
 }
 
-/// Whether there is colour.
+/// Enables or disables colours.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ColorMode {
     on: bool,
 }
 
 impl ColorMode {
-    /// None at all.
+    /// No colours.
     pub(super) const PLAIN: Self = Self { on: false };
 
-    /// Colour where standard output is a terminal that has it, unless `NO_COLOR` says otherwise.
+    /// Enables colours if standard output is a terminal, `NO_COLOR` is unset or empty and `TERM` is
+    /// not `dumb`.
     pub(super) fn for_stdout() -> Self {
-        let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        let is_allowed = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        Self { on: wanted && !dumb && io::stdout().is_terminal() }
+        Self { on: is_allowed && !dumb && io::stdout().is_terminal() }
     }
 
-    /// `text` in that style. Pad it first: the escapes take no columns.
+    /// Returns `text` in the style. Pad the text before: escape sequences occupy no columns.
     pub(super) fn paint(self, style: Style, text: &str) -> String {
         if !self.on || text.is_empty() {
             return text.to_owned();
@@ -193,12 +193,12 @@ impl ColorMode {
     }
 }
 
-/// Prints; a reader that has gone away, as `head` does, is no error.
+/// Prints to standard output. A closed pipe is not an error.
 pub(super) fn print(text: &str) -> io::Result<()> {
     print_while_read(text).map(|_| ())
 }
 
-/// The same, for what would go on for ever: whether there still is a reader.
+/// Prints to standard output. Returns false once the reader has closed the pipe.
 pub(super) fn print_while_read(text: &str) -> io::Result<bool> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
@@ -208,7 +208,7 @@ pub(super) fn print_while_read(text: &str) -> io::Result<bool> {
     }
 }
 
-/// Prints a line beside what is printed: to standard error. That it can't be is nowhere to be said.
+/// Prints a line to standard error. A failed write is ignored.
 pub(super) fn print_status(line: &str) {
     writeln!(io::stderr().lock(), "{line}").unwrap_or_default();
 }
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_is_shown_controls_the_terminal() {
+    fn control_and_deceptive_characters_are_escaped() {
         let forged = "ok\u{1b}[2J\u{9b}31m\r\nApproved\u{7}\u{202e}txt\u{200b}\u{7f}\u{e0041}";
         let shown = escape_unsafe(forged);
         let expected = "ok\\u{1b}[2J\\u{9b}31m\\r\\nApproved\\u{7}\\u{202e}txt\\u{200b}\\u{7f}\
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_broken_between_words_and_long_words_anyway() {
+    fn wrap_breaks_between_words_and_inside_long_words() {
         assert_eq!(wrap("one two three", 7), ["one two", "three"]);
         assert_eq!(wrap("abcdefghij", 4), ["abcd", "efgh", "ij"]);
         assert_eq!(wrap("a bcdef", 3), ["a", "bcd", "ef"]);
@@ -242,13 +242,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_shows_it() {
+    fn truncated_text_ends_with_ellipsis() {
         assert_eq!(truncate("abc", 3), "abc");
         assert_eq!(truncate("abcd", 3), "ab…");
     }
 
     #[test]
-    fn one_is_not_many() {
+    fn pluralize_keeps_one_singular() {
         assert_eq!(
             [0, 1, 2].map(|count| pluralize(count, "tool")),
             ["0 tools", "1 tool", "2 tools"]
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_told_in_two_units() {
+    fn durations_have_at_most_two_units() {
         for (seconds, text) in [
             (0, "0s"),
             (59, "59s"),
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn colour_goes_around_the_text_or_is_absent() {
+    fn paint_adds_escapes_only_with_colours() {
         assert_eq!(ColorMode { on: true }.paint(Style::Red, "no"), "\u{1b}[31mno\u{1b}[0m");
         assert_eq!(ColorMode::PLAIN.paint(Style::Red, "no"), "no");
     }

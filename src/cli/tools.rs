@@ -1,5 +1,5 @@
-//! `greenroom tools`: every tool, how dangerous it is and why, and what each level of autonomy may
-//! do with it (G1, G3).
+//! `greenroom tools`: lists every tool with its risk, the reason of the risk, and the verdict at
+//! each autonomy level (G1, G3).
 
 mod table;
 
@@ -30,15 +30,15 @@ use greenroom_core::{
 use serde::Serialize;
 use std::sync::Arc;
 
-/// List the tools, their risk and why they have it.
+/// List the tools with their risk and its reason
 #[derive(Debug, clap::Args)]
 pub struct ToolsArgs {
     #[command(flatten)]
     config: ConfigArgs,
-    /// Only this level of autonomy, with the reason of each verdict
+    /// Only this autonomy level, with the reason of each verdict
     #[arg(long, value_name = "0-3", value_parser = clap::value_parser!(u8).range(0..=3))]
     level: Option<u8>,
-    /// As this agent: its tools, and nobody to ask if it is headless
+    /// Only the tools of this agent, with its verdicts
     #[arg(long, value_name = "NAME")]
     agent: Option<AgentName>,
     /// Group by server or by risk
@@ -51,17 +51,17 @@ pub struct ToolsArgs {
 
 #[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
 enum Grouping {
-    /// The server that has them
+    /// By server
     #[default]
     Server,
-    /// How dangerous they are
+    /// By risk
     Risk,
 }
 
 /// Runs the command.
 pub async fn run(args: ToolsArgs) -> anyhow::Result<()> {
     let configuration = args.config.load()?;
-    let agent = args.agent.as_ref().map(|name| agent(&configuration, name)).transpose()?;
+    let agent = args.agent.as_ref().map(|name| find_agent(&configuration, name)).transpose()?;
     let level = args.level.map(|level| Autonomy::ALL[usize::from(level.min(3))]);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let board = StatusBoard::new(clock.clone());
@@ -70,7 +70,7 @@ pub async fn run(args: ToolsArgs) -> anyhow::Result<()> {
     let servers = configuration.mcp_servers.into_values().map(Into::into);
     let tools = tool::start_with_built_in(servers, built_in, configuration.catalog, &board, &clock);
     tools.wait_until_started().await;
-    let (book, servers) = (tools.tool_registry(), tools.statuses());
+    let (registry, servers) = (tools.tool_registry(), tools.statuses());
     tools.shut_down().await;
     let viewer = ToolViewer {
         matrix: &configuration.matrix,
@@ -78,29 +78,29 @@ pub async fn run(args: ToolsArgs) -> anyhow::Result<()> {
         agent: agent.as_ref(),
         level,
     };
-    let seen = book.iter().filter(|tool| viewer.may_see(tool));
-    let rows: Vec<_> = seen.map(|tool| viewer.to_row(tool)).collect();
+    let visible = registry.iter().filter(|tool| viewer.can_use(tool));
+    let rows: Vec<_> = visible.map(|tool| viewer.to_row(tool)).collect();
     if args.json {
         let listing = serde_json::json!({ "servers": servers, "tools": rows });
         return Ok(terminal::print(&format!("{listing:#}\n"))?);
     }
     let paint = ColorMode::for_stdout();
-    let listing = table::ToolTable { servers: &servers, rows: &rows, paint };
+    let table = table::ToolTable { servers: &servers, rows: &rows, paint };
     let text = match args.by {
-        Grouping::Server => listing.by_server(),
-        Grouping::Risk => listing.by_risk(),
+        Grouping::Server => table.by_server(),
+        Grouping::Risk => table.by_risk(),
     };
     Ok(terminal::print(&text)?)
 }
 
-fn agent(configuration: &Configuration, name: &AgentName) -> Result<AgentProfile, UsageError> {
+fn find_agent(configuration: &Configuration, name: &AgentName) -> Result<AgentProfile, UsageError> {
     configuration.agents.get(name).cloned().ok_or_else(|| {
         let known: Vec<_> = configuration.agents.keys().map(AgentName::as_str).collect();
-        UsageError(format!("there is no agent `{name}`, only: {}", known.join(", ")))
+        UsageError(format!("agent `{name}` not found; configured: {}", known.join(", ")))
     })
 }
 
-/// For whom tools are judged.
+/// The context in which tools are evaluated.
 struct ToolViewer<'a> {
     matrix: &'a Matrix,
     settings: &'a Settings,
@@ -116,33 +116,35 @@ struct ToolRow {
     source: RiskSource,
     repeatable: bool,
     parallel: bool,
-    /// What else the catalog says of it, where that is not usual.
+    /// Traits that are unusual for the tool's risk, and its limits.
     marks: Vec<String>,
-    /// By level, 0 to 3.
+    /// Verdicts at levels 0 to 3.
     levels: [&'static str; 4],
-    /// At the level that was asked for.
+    /// Verdict at the level given by `--level`.
     #[serde(skip_serializing_if = "Option::is_none")]
     verdict: Option<LevelVerdict>,
     #[serde(skip_serializing_if = "Option::is_none")]
     unavailable: Option<String>,
 }
 
-/// A verdict, in words.
+/// A verdict at one autonomy level, with its reason.
 #[derive(Clone, Debug, Serialize)]
 struct LevelVerdict {
     level: Autonomy,
-    ruling: &'static str,
-    why: String,
+    #[serde(rename = "ruling")]
+    verdict: &'static str,
+    #[serde(rename = "why")]
+    reason: String,
 }
 
 impl ToolViewer<'_> {
-    fn may_see(&self, tool: &Tool) -> bool {
+    fn can_use(&self, tool: &Tool) -> bool {
         self.agent.is_none_or(|agent| agent.can_use_tool(tool.name.as_str()))
     }
 
     fn verdict_at(&self, tool: &Tool, level: Autonomy) -> LevelVerdict {
         let settings = Settings { autonomy_level: level, ..self.settings.clone() };
-        let judging = JudgeContext {
+        let context = JudgeContext {
             settings: &settings,
             matrix: self.matrix,
             headless: self.agent.is_some_and(|agent| agent.headless),
@@ -151,14 +153,12 @@ impl ToolViewer<'_> {
             agent: self.agent.map_or("", |agent| agent.name.as_str()),
             remaining_budget: None,
         };
-        let (ruling, why) = match judge_tool(tool, &judging) {
-            Verdict::Allow { reason: why, .. } => ("allow", why),
-            Verdict::Ask { reason: why, .. } | Verdict::OverBudget { reason: why, .. } => {
-                ("ask", why)
-            }
+        let (verdict, reason) = match judge_tool(tool, &context) {
+            Verdict::Allow { reason, .. } => ("allow", reason),
+            Verdict::Ask { reason, .. } | Verdict::OverBudget { reason, .. } => ("ask", reason),
             Verdict::Deny(denial) => ("deny", denial.reason),
         };
-        LevelVerdict { level, ruling, why }
+        LevelVerdict { level, verdict, reason }
     }
 
     fn to_row(&self, tool: &Tool) -> ToolRow {
@@ -170,31 +170,31 @@ impl ToolViewer<'_> {
             repeatable: tool.repeatable,
             parallel: tool.parallel,
             marks: notable_traits(tool),
-            levels: Autonomy::ALL.map(|level| self.verdict_at(tool, level).ruling),
+            levels: Autonomy::ALL.map(|level| self.verdict_at(tool, level).verdict),
             verdict: self.level.map(|level| self.verdict_at(tool, level)),
             unavailable: tool.unavailable_reason.clone(),
         }
     }
 }
 
-/// What is worth knowing of a tool because others of its risk are not so.
+/// Returns the traits of a tool that differ from the usual ones of its risk.
 fn notable_traits(tool: &Tool) -> Vec<String> {
     let mut marks = Vec::new();
-    let reads = tool.risk == Risk::ReadOnly;
+    let is_read_only = tool.risk == Risk::ReadOnly;
     match tool.repeatable {
-        true if !reads => marks.push("idempotent".to_owned()),
-        false if reads => marks.push("not retried".to_owned()),
+        true if !is_read_only => marks.push("idempotent".to_owned()),
+        false if is_read_only => marks.push("not retried".to_owned()),
         true | false => {}
     }
     match tool.parallel {
-        true if !reads => marks.push("parallel".to_owned()),
-        false if reads => marks.push("not parallel".to_owned()),
+        true if !is_read_only => marks.push("parallel".to_owned()),
+        false if is_read_only => marks.push("not parallel".to_owned()),
         true | false => {}
     }
     match tool.constraints.len() {
         0 => {}
         1 => marks.push("1 constraint".to_owned()),
-        many => marks.push(format!("{many} constraints")),
+        count => marks.push(format!("{count} constraints")),
     }
     if let Some(cost) = &tool.cost {
         marks.push(format!("costs {}", cost.unit));
@@ -206,14 +206,14 @@ fn notable_traits(tool: &Tool) -> Vec<String> {
         marks.push(format!("timeout {}", DurationLimit(tool.timeout)));
     }
     if tool.result_bytes_max != limits::TOOL_RESULT_BYTES_DEFAULT {
-        marks.push(format!("results to {} bytes", tool.result_bytes_max));
+        marks.push(format!("results up to {} bytes", tool.result_bytes_max));
     }
-    let (retry, usual) = (tool.retry, RetryPolicy::default());
-    if retry != usual {
+    let (retry, default) = (tool.retry, RetryPolicy::default());
+    if retry != default {
         let (base, cap) = (ConfigDuration(retry.initial_delay), ConfigDuration(retry.max_delay));
         marks.push(match retry.retries_max {
             0 => "no retries".to_owned(),
-            max if max == usual.retries_max => format!("retries after {base} to {cap}"),
+            max if max == default.retries_max => format!("retries after {base} to {cap}"),
             max => format!("{max} retries after {base} to {cap}"),
         });
     }

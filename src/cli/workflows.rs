@@ -1,15 +1,16 @@
-//! `greenroom workflows`: what a running server can start (C3), files and prompts of tool servers.
+//! `greenroom workflows`: lists the workflows of a running server (C3): files and prompts of tool
+//! servers.
 
 use super::{ConfigArgs, client::ApiClient, terminal};
 use serde_json::Value;
 use std::fmt::Write as _;
 
-/// List the workflows of a running server.
+/// List the workflows of a running server
 #[derive(Debug, clap::Args)]
 pub struct WorkflowsArgs {
     #[command(flatten)]
     config: ConfigArgs,
-    /// Print JSON, as the server answers
+    /// Print the server's JSON response
     #[arg(long)]
     json: bool,
 }
@@ -17,18 +18,18 @@ pub struct WorkflowsArgs {
 /// Runs the command.
 pub async fn run(args: WorkflowsArgs) -> anyhow::Result<()> {
     let client = ApiClient::from_configuration(&args.config.load()?)?;
-    let found = client.get("/agent/workflows").await?;
+    let response = client.get("/agent/workflows").await?;
     if args.json {
-        return Ok(terminal::print(&format!("{found:#}\n"))?);
+        return Ok(terminal::print(&format!("{response:#}\n"))?);
     }
-    Ok(terminal::print(&listing(&found))?)
+    Ok(terminal::print(&listing(&response))?)
 }
 
-fn listing(found: &Value) -> String {
+fn listing(response: &Value) -> String {
     let all = |value: &Value| value.as_array().map(Vec::as_slice).unwrap_or_default().to_vec();
     let text = |value: &Value| terminal::escape_unsafe(value.as_str().unwrap_or_default());
-    let mut said = String::new();
-    for workflow in all(&found["workflows"]) {
+    let mut out = String::new();
+    for workflow in all(&response["workflows"]) {
         let mut line = format!("/{}", text(&workflow["name"]));
         for input in all(&workflow["inputs"]) {
             let name = text(&input["name"]);
@@ -42,19 +43,19 @@ fn listing(found: &Value) -> String {
             let is_required = input["required"].as_bool().unwrap_or_default();
             line.push_str(&if is_required { format!(" {pair}") } else { format!(" [{pair}]") });
         }
-        // Writing to a text can't fail.
-        let written = writeln!(said, "{line}\n    {}", text(&workflow["description"]));
+        // Writing to a `String` does not fail.
+        let written = writeln!(out, "{line}\n    {}", text(&workflow["description"]));
         debug_assert!(written.is_ok());
     }
-    for broken in all(&found["broken_workflows"]) {
+    for broken in all(&response["broken_workflows"]) {
         let (path, problem) = (text(&broken["path"]), text(&broken["problem"]));
-        said.push_str(&format!("can't be used: {path}: {problem}\n"));
+        out.push_str(&format!("invalid: {path}: {problem}\n"));
     }
-    if said.is_empty() {
-        "There are none; `workflows = [\"FOLDER\"]` in the configuration names folders of them.\n"
-            .clone_into(&mut said);
+    if out.is_empty() {
+        "No workflows. Set `workflows = [\"FOLDER\"]` in the configuration to load some.\n"
+            .clone_into(&mut out);
     }
-    said
+    out
 }
 
 #[cfg(test)]
@@ -63,8 +64,8 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn c3_each_is_shown_as_it_is_typed() {
-        let found = json!({
+    fn c3_listing_shows_workflows_as_typed_in_chat() {
+        let response = json!({
             "workflows": [{
                 "name": "restock", "description": "Buy.\u{1b}[2J",
                 "inputs": [
@@ -72,12 +73,13 @@ mod tests {
                     {"name": "type_id", "type": "integer", "required": true},
                 ],
             }],
-            "broken_workflows": [{"path": "w/x.md", "problem": "it is no text"}],
+            "broken_workflows": [{"path": "w/x.md", "problem": "the file is not UTF-8 text"}],
         });
         assert_eq!(
-            listing(&found),
-            "/restock [n=7] type_id=integer\n    Buy.\\u{1b}[2J\ncan't be used: w/x.md: it is no text\n"
+            listing(&response),
+            "/restock [n=7] type_id=integer\n    Buy.\\u{1b}[2J\n\
+             invalid: w/x.md: the file is not UTF-8 text\n"
         );
-        assert!(listing(&json!({})).starts_with("There are none"));
+        assert!(listing(&json!({})).starts_with("No workflows"));
     }
 }

@@ -513,7 +513,7 @@ fn g5_example_orders_are_priced_and_restricted_to_allowed_regions() {
         (json!({"region_id": 10000002, "side": "buy", "quantity": 5, "price": 2}), Ok(10.0)),
         (json!({"region_id": 10000002, "side": "buy", "quantity": 5, "price": 2.5}), Ok(12.5)),
         (json!({"region_id": 10000002, "side": "sell", "quantity": 5, "price": 2.5}), Ok(0.0)),
-        (json!({"region_id": 10000002, "side": "buy", "quantity": 5}), Err("needs its price")),
+        (json!({"region_id": 10000002, "side": "buy", "quantity": 5}), Err("needs a price")),
         (json!({"region_id": 1, "side": "buy", "quantity": 5, "price": 2}), Err("this region")),
     ] {
         match (judge_call(&tool, &order, &context), expected) {

@@ -42,12 +42,12 @@ async fn session(house: &TestServer) -> Value {
 async fn g8_a_person_talks_and_approves_in_place() {
     let house = TestServerBuilder::tour(ProviderProtocol::Anthropic).start().await;
     let mut terminal = open(&house, &[]);
-    terminal.wait_for_text("/help shows what can be typed").await;
+    terminal.wait_for_text("/help lists keys and commands").await;
     terminal.enter("Buy 1000 Tritanium at market price");
     terminal.wait_for_text("› Buy 1000 Tritanium at market price").await;
     terminal.wait_for_text("? market_order_create medium risk Place a buy or sell order").await;
     terminal.wait_for_text("quantity 1000").await;
-    terminal.wait_for_text("○ market_order_create waits for a word").await;
+    terminal.wait_for_text("○ market_order_create waiting for approval").await;
     terminal.wait_for_text("Run it? y/n/e(dit)/s(ession) (9m").await;
     assert_eq!(house.effects().len(), 0);
     terminal.enter("perhaps");
@@ -210,7 +210,7 @@ async fn s6_ctrl_c_cancels_and_twice_leaves() {
     terminal.press(CTRL_C);
     terminal.wait_until("it is gone", |seen| seen.ends_with('›')).await;
     terminal.press(CTRL_C);
-    terminal.wait_for_text("Ctrl-C again, or Ctrl-D, leaves").await;
+    terminal.wait_for_text("Ctrl-C again, or Ctrl-D, quits").await;
     terminal.press(CTRL_C);
     assert_eq!(terminal.wait_for_exit().await, 130);
 }
@@ -225,24 +225,24 @@ async fn d2_a_server_that_is_killed_in_the_middle_of_an_answer_is_found_again() 
     terminal.wait_for_text("This is the first half").await;
     let url = house.url().to_owned();
     house.kill().await;
-    terminal.wait_for_text("the connection is lost").await;
-    terminal.wait_for_text("connecting again").await;
+    terminal.wait_for_text("connection lost").await;
+    terminal.wait_for_text("reconnecting").await;
     // One can go on typing.
     terminal.press("go");
     terminal.wait_until("it is typed", |seen| seen.ends_with("› go")).await;
     house.start_at(&url).await;
-    terminal.wait_for_text("connected again").await;
-    terminal.wait_for_text("that was cut off, and is said anew").await;
+    terminal.wait_for_text("reconnected").await;
+    terminal.wait_for_text("the message was interrupted and is repeated").await;
     terminal.wait_for_text(STALLED_TEXT).await;
     terminal.wait_for_text("tokens in").await;
     // And again, while it asks: the question comes back, and its answer counts once.
     terminal.press(ENTER);
     terminal.wait_for_text("Run it?").await;
     house.kill().await;
-    let twice = |seen: &str| seen.matches("the connection is lost").count() == 2;
+    let twice = |seen: &str| seen.matches("connection lost").count() == 2;
     terminal.wait_until("it is lost again", twice).await;
     house.start_at(&url).await;
-    terminal.wait_until("it is back", |seen| seen.matches("connected again").count() == 2).await;
+    terminal.wait_until("it is back", |seen| seen.matches("reconnected").count() == 2).await;
     terminal.enter("y");
     terminal.wait_for_text("Read: ").await;
     assert_eq!(house.effects().len(), 1);
@@ -263,7 +263,7 @@ async fn r2_a_retry_is_seen_and_a_session_is_taken_up_again() {
     let mut terminal = open(&house, &["--session", &session]);
     terminal.wait_for_text(&format!("session {session}")).await;
     terminal.enter("go");
-    terminal.wait_for_text("○ get_production_cost attempt 1 failed, again").await;
+    terminal.wait_for_text("○ get_production_cost attempt 1 failed, retrying").await;
     terminal.wait_for_text("temporary: price feed unavailable").await;
     // Somebody who comes later sees all of it, and so does who was there.
     let mut second = open(&house, &["--session", &session]);
@@ -370,7 +370,7 @@ async fn a_message_is_piped_in_and_its_answer_comes_out() {
     let mut child = spawn_piped(&house, &["go"]);
     let mut told = BufReader::new(child.stderr.take().unwrap()).lines();
     while let Some(line) = told.next_line().await.unwrap() {
-        if line.contains("a person is asked") {
+        if line.contains("waiting for approval") {
             break;
         }
     }
@@ -512,11 +512,11 @@ async fn g6_g14_d3_plans_budgets_and_unknown_outcomes_are_asked_in_place() {
     let mut terminal = Terminal::open_at(stage.url(), folder.path(), 80, 50, &["chat"], &[]);
     terminal.wait_for_text("›").await;
     terminal.enter("do it");
-    terminal.wait_for_text("2. buy buy high risk needs your word").await;
+    terminal.wait_for_text("2. buy buy high risk needs approval").await;
     terminal.wait_for_text("About 100 tokens in, 20 out, $0.2500").await;
     terminal.wait_for_text("Warning: it is late").await;
     terminal.enter("s 1");
-    terminal.wait_for_text("1. look (left out)").await;
+    terminal.wait_for_text("1. look (skipped)").await;
     terminal.enter("e 2");
     terminal.wait_until("the step's words", |seen| seen.ends_with("Step 2 › buy")).await;
     terminal.enter(" only ore");

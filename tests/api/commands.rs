@@ -41,7 +41,7 @@ async fn g1_tools_tells_each_tools_risk_and_why() {
     assert!(line("market:").contains("21 tools"));
     let words: Vec<_> = line("wallet_transfer").split_whitespace().collect();
     assert_eq!(words[1..6], ["critical", "deny", "deny", "ask", "ask"], "{words:?}");
-    assert!(line("wallet_transfer").contains("the catalog names it"));
+    assert!(line("wallet_transfer").contains("catalog"));
     let listed = run(folder.path(), &["tools", "--json"], &[]).await;
     let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
     let tools = listed["tools"].as_array().unwrap();
@@ -155,7 +155,7 @@ async fn events_prints_all_of_a_session() {
     let unknown = run(house.folder(), &args, &env).await;
     assert!(!unknown.status.success() && combined_output(&unknown).contains("session not found"));
     let nobody = run(house.folder(), &args, &[("GREENROOM_LISTEN", "127.0.0.1:1"), env[1]]).await;
-    assert!(combined_output(&nobody).contains("no server answers at http://127.0.0.1:1"));
+    assert!(combined_output(&nobody).contains("no server at http://127.0.0.1:1"));
 }
 
 /// Whatever the examples for Grafana and Prometheus ask for is something that the server tells.

@@ -156,10 +156,10 @@ async fn t1_answered_on_the_command_line() {
     };
     let (_, shown) = greenroom(&["show", id]).await;
     for words in [
-        "choose_hangar of market asks:",
+        "choose_hangar of market requests input:",
         "Which hangar shall Rifter go to?",
         "north | south | frozen",
-        "(may be left out)",
+        "(optional)",
     ] {
         assert!(shown.contains(words), "{words:?} is not in\n{shown}");
     }
@@ -168,7 +168,7 @@ async fn t1_answered_on_the_command_line() {
     assert!(refused.contains("value/hangar"), "{refused}");
     let (code, told) = greenroom(&["answer", id, "hangar=north", "crates=2"]).await;
     assert_eq!(code, Some(0), "{told}");
-    assert!(told.contains("answer, said"), "{told}");
+    assert!(told.contains("answer by"), "{told}");
     let all = house.wait_for_event(&session, "done").await;
     assert_eq!(single_frame(&all, "tool_call_completed").data["result"]["crates"], 2);
 }
@@ -182,7 +182,7 @@ async fn t1_a_chat_asks_for_the_fields() {
     terminal.wait_for_text("Which hangar shall Rifter go to?").await;
     terminal.wait_for_text("hangar (north | south | frozen)").await;
     terminal.enter("attic");
-    terminal.wait_for_text("one of those in the brackets").await;
+    terminal.wait_for_text("enter one of the values in parentheses").await;
     terminal.enter("frozen");
     terminal.wait_for_text("crates (integer) [1]").await;
     terminal.enter("");

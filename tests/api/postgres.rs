@@ -59,7 +59,7 @@ async fn d5_commands_beside_a_server_on_postgresql() {
     let in_use = format!("{database}, in use by a running greenroom");
     for (args, succeeds, expected) in [
         (&["doctor"][..], true, in_use.as_str()),
-        (&["audit", "verify"], true, "rows, all sound"),
+        (&["audit", "verify"], true, "rows verified"),
         (&["policy", "check"], true, "1 "),
         (&["migrate"], false, "in use by another greenroom process"),
         (&["events", "--session", &session], true, "waiting_for_approval"),

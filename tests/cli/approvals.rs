@@ -7,7 +7,7 @@ use serde_json::json;
 async fn g11_a_plan_is_seen_and_answered_step_by_step() {
     let server = TestWorkspace::new().start_server().await;
     let nothing = server.run(&["approvals", "list"]).await;
-    assert_eq!((nothing.code, nothing.out.as_str()), (0, "Nothing waits for a person.\n"));
+    assert_eq!((nothing.code, nothing.out.as_str()), (0, "No pending approvals.\n"));
 
     let id = server.plan().await;
     let short = &id[id.len() - 8..];
@@ -23,7 +23,7 @@ async fn g11_a_plan_is_seen_and_answered_step_by_step() {
     assert!(!listed.out.contains('\u{1b}'), "there is no terminal to colour");
 
     let shown = server.run(&["approvals", "show", short]).await;
-    shown.assert_prints(&[&id, "Why", "\"type_id\": 35", "Decision    none yet"]);
+    shown.assert_prints(&[&id, "Reason", "\"type_id\": 35", "Decision    none yet"]);
     let view = server.run(&["approvals", "show", &id, "--json"]).await.json();
     assert_eq!(
         (&view["state"], &view["steps"][1]["arguments"]["price"]),
@@ -35,10 +35,10 @@ async fn g11_a_plan_is_seen_and_answered_step_by_step() {
     let args = ["approvals", "approve", short, "--step", &call[call.len() - 6..]];
     let one = server.run(&args).await;
     assert_eq!(one.code, 0, "{one:?}");
-    one.assert_prints(&["1 step approved", "approved by admin at", "Still undecided: 1."]);
+    one.assert_prints(&["1 step approved", "approved by admin at", "Undecided steps: 1."]);
     let rest = server.run(&["approvals", "reject", short, "--reason", "too dear"]).await;
     assert_eq!(rest.code, 0, "{rest:?}");
-    rest.assert_prints(&["1 step rejected", "through the command line: too dear"]);
+    rest.assert_prints(&["1 step rejected", "via command line: too dear"]);
 
     let decided = server.run(&["approvals", "list", "--state", "decided", "--json"]).await.json();
     let decisions = decided["approvals"][0]["decisions"].as_array().unwrap();
@@ -47,7 +47,7 @@ async fn g11_a_plan_is_seen_and_answered_step_by_step() {
         .map(|said| (said["approved"] == true, said["surface"].as_str().unwrap()))
         .collect();
     assert_eq!(said, [(true, "cli"), (false, "cli")]);
-    assert_eq!(server.run(&["approvals", "list"]).await.out, "Nothing waits for a person.\n");
+    assert_eq!(server.run(&["approvals", "list"]).await.out, "No pending approvals.\n");
 }
 
 #[tokio::test]
@@ -59,12 +59,12 @@ async fn g11_the_first_answer_wins_and_who_comes_later_is_told() {
 
     let late = server.run(&["approvals", "approve", &id]).await;
     assert_eq!((late.code, late.out.as_str()), (1, ""), "{late:?}");
-    let told = ["already decided differently", "rejected by admin at", "through REST: not now"];
+    let told = ["already decided differently", "rejected by admin at", "via REST: not now"];
     assert!(told.iter().all(|text| late.err.contains(text)), "{late:?}");
 
     let again = server.run(&["approvals", "reject", &id]).await;
     assert_eq!(again.code, 0, "{again:?}");
-    again.assert_prints(&["you had said so already"]);
+    again.assert_prints(&["already answered this way"]);
 }
 
 #[tokio::test]
@@ -85,7 +85,7 @@ async fn what_makes_no_sense_is_a_matter_of_usage() {
     let id = server.plan().await;
     let filled_in = server.run(&["approvals", "answer", &id, "n=1"]).await;
     assert_eq!(filled_in.code, 2, "{filled_in:?}");
-    assert!(filled_in.err.contains("question of the kind `plan`"), "{filled_in:?}");
+    assert!(filled_in.err.contains("approval of kind `plan`"), "{filled_in:?}");
     // A whole id that nothing has is as wrong as a part of one.
     let unknown = "0198c0de-0000-7000-8000-000000000001";
     for (args, why) in [
@@ -101,5 +101,5 @@ async fn what_makes_no_sense_is_a_matter_of_usage() {
     // Nobody is there.
     let alone = server.workspace.run(&["approvals", "list"]).await;
     assert_eq!(alone.code, 1);
-    assert!(alone.err.contains("no server answers at http://127.0.0.1:1"), "{alone:?}");
+    assert!(alone.err.contains("no server at http://127.0.0.1:1"), "{alone:?}");
 }

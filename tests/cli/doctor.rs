@@ -39,5 +39,5 @@ async fn x1_a_token_that_the_server_would_refuse_is_something_wrong() {
         [("GREENROOM_REHEARSE_LISTEN", "127.0.0.1:0"), ("GREENROOM_LISTEN", "127.0.0.1:0")];
     let ended = desk.run_with(&elsewhere, &["doctor"]).await;
     assert_eq!(ended.code, 0, "{ended:?}");
-    ended.assert_prints(&["ok    token: the environment's"]);
+    ended.assert_prints(&["ok    token: set by GREENROOM_TOKEN"]);
 }

@@ -47,7 +47,7 @@ async fn c3_a_workflow_that_is_refused_leaves_no_session_behind() {
     for (args, why) in [
         (&["--workflow", "nope"][..], "there is no workflow `nope`"),
         (&["--workflow", "stock", "--input", "m=1"], "workflow.inputs.m"),
-        (&["--workflow", "nope", "--agent", "reader"], "there is no workflow `nope`"),
+        (&["--workflow", "nope", "--agent", "reader"], "workflow `nope` not found"),
     ] {
         let refused = server.run(&[&["chat"], args].concat()).await;
         assert_eq!(refused.code, 1, "{refused:?}");
@@ -68,7 +68,7 @@ async fn that_there_are_no_keys_is_said() {
     let none = server.run(&["key", "list"]).await;
     assert_eq!(
         (none.code, none.out.as_str()),
-        (0, "There are none; `greenroom key create` makes one.\n")
+        (0, "No API keys. Create one with `greenroom key create`.\n")
     );
     assert_eq!(server.run(&["key", "list", "--json"]).await.json(), json!([]));
 }

@@ -14,7 +14,7 @@ async fn g1_each_tool_has_its_risk_its_reason_and_its_verdicts() {
     listed.assert_prints(&[
         "market: ",
         "mute: unavailable: ",
-        "the catalog's `*_order_create`, timeout 5s",
+        "catalog pattern `*_order_create`, timeout 5s",
     ]);
     assert!(listed.out.lines().all(|line| line.chars().count() <= 100), "{}", listed.out);
     assert!(!listed.out.contains('\u{1b}'), "there is no terminal to colour");
@@ -30,8 +30,7 @@ async fn g1_each_tool_has_its_risk_its_reason_and_its_verdicts() {
 async fn g13_a_level_and_an_agent_have_their_own_verdicts() {
     let desk = TestWorkspace::new();
     let level = desk.run(&["tools", "--level", "1"]).await;
-    level
-        .assert_prints(&["L1 WHY", "market_order_create write_high_risk ask the catalog names it"]);
+    level.assert_prints(&["L1 REASON", "market_order_create write_high_risk ask catalog"]);
     let none = desk.run(&["tools", "--level", "0"]).await;
     none.assert_prints(&["deny market_order_create is write_high_risk: requires autonomy level"]);
     assert!(!level.out.contains("L2"), "{}", level.out);

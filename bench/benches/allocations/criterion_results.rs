@@ -1,4 +1,4 @@
-//! What criterion has found last, read from where it keeps it.
+//! Reads the latest results of criterion from its output folder.
 
 use serde_json::Value;
 use std::{
@@ -6,43 +6,43 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A row for each benchmark, in the order of their names.
+/// Returns a table with a row per benchmark, sorted by name.
 pub(crate) fn table() -> String {
     let mut rows = Vec::new();
-    find(&folder(), &mut rows);
+    collect_rows(&output_folder(), &mut rows);
     rows.sort();
-    format!("| part | of one |\n|---|---|\n{}", rows.concat())
+    format!("| part | per item |\n|---|---|\n{}", rows.concat())
 }
 
-/// Beside the folder of the optimised build, of which this program is a part.
-fn folder() -> PathBuf {
-    let own = env::current_exe().unwrap_or_default();
-    let target = own.ancestors().find(|folder| folder.join("criterion").is_dir());
+/// Returns criterion's output folder in the target folder of this program.
+fn output_folder() -> PathBuf {
+    let program = env::current_exe().unwrap_or_default();
+    let target = program.ancestors().find(|folder| folder.join("criterion").is_dir());
     target.map(|folder| folder.join("criterion")).unwrap_or_default()
 }
 
-fn find(folder: &Path, rows: &mut Vec<String>) {
+fn collect_rows(folder: &Path, rows: &mut Vec<String>) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
         if path.file_name().is_some_and(|name| name == "new") {
-            rows.extend(row(&path));
+            rows.extend(parse_row(&path));
         } else if path.is_dir() {
-            find(&path, rows);
+            collect_rows(&path, rows);
         }
     }
 }
 
-fn row(folder: &Path) -> Option<String> {
+fn parse_row(folder: &Path) -> Option<String> {
     let read = |name: &str| -> Option<Value> {
         serde_json::from_slice(&fs::read(folder.join(name)).ok()?).ok()
     };
     let (benchmark, estimates) = (read("benchmark.json")?, read("estimates.json")?);
-    let things = benchmark["throughput"]["Elements"].as_f64().unwrap_or(1.0);
+    let elements = benchmark["throughput"]["Elements"].as_f64().unwrap_or(1.0);
     let median = &estimates["median"];
     let interval = &median["confidence_interval"];
-    let [middle, least, most] =
+    let [median, lower, upper] =
         [&median["point_estimate"], &interval["lower_bound"], &interval["upper_bound"]]
-            .map(|nanoseconds| nanoseconds.as_f64().unwrap_or(f64::NAN) / things / 1e3);
+            .map(|nanoseconds| nanoseconds.as_f64().unwrap_or(f64::NAN) / elements / 1e3);
     let name = benchmark["title"].as_str()?;
-    Some(format!("| {name} | {middle:.2} µs ({least:.2}–{most:.2}) |\n"))
+    Some(format!("| {name} | {median:.2} µs ({lower:.2}–{upper:.2}) |\n"))
 }

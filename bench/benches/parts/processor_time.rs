@@ -1,11 +1,11 @@
-//! Criterion's clock, of the processor time that this process uses instead of the time that passes:
-//! others use the machine, too.
+//! A clock for criterion that measures the processor time of this process. Unlike wall-clock time, it
+//! excludes other work on the machine.
 
 use criterion::measurement::{Measurement, ValueFormatter, WallTime};
 use nix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 
-/// Of all threads of this process, to the nanosecond.
+/// Measures the processor time of all threads of this process, in nanoseconds.
 pub(crate) struct ProcessorTime;
 
 fn now() -> Duration {
@@ -25,8 +25,8 @@ impl Measurement for ProcessorTime {
         now().saturating_sub(start)
     }
 
-    fn add(&self, one: &Duration, other: &Duration) -> Duration {
-        *one + *other
+    fn add(&self, first: &Duration, second: &Duration) -> Duration {
+        *first + *second
     }
 
     fn zero(&self) -> Duration {

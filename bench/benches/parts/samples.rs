@@ -1,4 +1,4 @@
-//! What is parsed and encoded.
+//! Sample input of the parsers and encoders.
 
 use greenroom::{
     dialect::{Dialect, gateway},
@@ -15,31 +15,31 @@ use greenroom_core::{
 use std::hint::black_box;
 use uuid::Uuid;
 
-/// A stream of a provider's: how it begins, and one piece of text.
+/// Parts of a provider's stream: its start and one text delta.
 pub(crate) struct WireSample {
     pub(crate) start: &'static str,
-    pub(crate) piece: &'static str,
+    pub(crate) delta: &'static str,
 }
 
 pub(crate) const ANTHROPIC: WireSample = WireSample {
     start: "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":1}}}\n\n\
             event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\n",
-    piece: "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"twelve chars\"}}\n\n",
+    delta: "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"twelve chars\"}}\n\n",
 };
 
 pub(crate) const OPENAI: WireSample = WireSample {
     start: "",
-    piece: "data: {\"id\":\"c\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"twelve chars\"},\"finish_reason\":null}]}\n\n",
+    delta: "data: {\"id\":\"c\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"twelve chars\"},\"finish_reason\":null}]}\n\n",
 };
 
 fn item(kind: FeedKind) -> FeedItem {
-    let agent = AgentName::parse("trader").expect("a name");
+    let agent = AgentName::parse("trader").expect("a valid name");
     let cursor = Cursor { seq: Seq(7), offset: 300 };
     FeedItem { session_id: SessionId(Uuid::from_u128(1)), agent, cursor, kind }
 }
 
 pub(crate) fn message_id() -> MessageId {
-    MessageId::parse("0198c0de-0000-7000-8000-000000000001").expect("an id")
+    MessageId::parse("0198c0de-0000-7000-8000-000000000001").expect("a valid id")
 }
 
 pub(crate) fn record(seq: u64, event: SessionEvent) -> EventRecord {
@@ -47,14 +47,14 @@ pub(crate) fn record(seq: u64, event: SessionEvent) -> EventRecord {
     EventRecord { seq: Seq(seq), at: Timestamp(1), run_id, step: Some(1), event }
 }
 
-/// A piece of text, on its way to a subscriber.
+/// Returns a text delta as a subscriber receives it.
 pub(crate) fn delta() -> FeedItem {
     let run_id = RunId(Uuid::from_u128(2));
     let text = "twelve chars".into();
     item(FeedKind::Delta { run_id, step: 1, message_id: message_id(), text })
 }
 
-/// A tool's result, on its way to a subscriber: an event that every dialect has a word for.
+/// Returns the event of a tool's result as a subscriber receives it. Every dialect encodes it.
 pub(crate) fn event() -> FeedItem {
     let call_id = CallId(Uuid::from_u128(3));
     let text = "Some forty words of text would stand here. ".repeat(8);
@@ -64,37 +64,33 @@ pub(crate) fn event() -> FeedItem {
     item(FeedKind::Event(record(7, completed).into()))
 }
 
-/// An item as JSON, in a dialect of the resources.
+/// Encodes an item as JSON in a REST dialect.
 pub(crate) fn encode(dialect: Dialect, item: &FeedItem, redactor: &Redactor) {
     let mut frames = 0;
     dialect.encode(item, Timestamp(1), redactor, |frame| {
-        black_box(serde_json::to_string(&frame.flat()).expect("plain data"));
+        black_box(serde_json::to_string(&frame.flat()).expect("a frame is valid JSON"));
         frames += 1;
     });
-    assert_eq!(frames, 1, "it has a word for it");
+    assert_eq!(frames, 1, "the dialect encodes the item");
 }
 
-/// The same in the gateway's.
-pub(crate) fn encode_for_gateway(
-    item: &FeedItem,
-    following: &gateway::Following,
-    redactor: &Redactor,
-) {
+/// Encodes an item as JSON in the gateway dialect.
+pub(crate) fn encode_for_gateway(item: &FeedItem, run: &gateway::FollowedRun, redactor: &Redactor) {
     let mut frames = 0;
-    gateway::encode(item, following, Timestamp(1), redactor, &mut |frame| {
-        black_box(serde_json::to_string(&frame).expect("plain data"));
+    gateway::encode(item, run, Timestamp(1), redactor, &mut |frame| {
+        black_box(serde_json::to_string(&frame).expect("a frame is valid JSON"));
         frames += 1;
     });
-    assert_eq!(frames, 1, "it has a word for it");
+    assert_eq!(frames, 1, "the dialect encodes the item");
 }
 
-/// Who asked through the gateway.
-pub(crate) fn following() -> gateway::Following {
-    gateway::Following {
+/// Returns the run whose frames the gateway encodes.
+pub(crate) fn followed_run() -> gateway::FollowedRun {
+    gateway::FollowedRun {
         request_id: message_id(),
-        taken: Seq(1),
+        accepted_seq: Seq(1),
         model: "m".to_owned(),
-        details: false,
-        asked: gateway::Asked::default(),
+        include_native: false,
+        approvals: gateway::ApprovalSnapshot::default(),
     }
 }

@@ -1,4 +1,4 @@
-//! A session of the core, driven as its actor drives it.
+//! Drives a session of the core with inputs, as the session actor does.
 
 use greenroom_core::{
     Env, Rules, Timestamp,
@@ -8,31 +8,33 @@ use greenroom_core::{
     json::Digest,
     message::{Arguments, AssistantMessage, ProposedCall},
     model::{completion::Completion, delta::StopReason},
-    policy::{Catalog, Matrix, RemoteTool, ServerFacts, ServerTools, Settings, UnknownTools},
+    policy::{
+        Catalog, Matrix, RemoteTool, ServerProfile, ServerTools, Settings, UnknownToolPolicy,
+    },
     session::{
         Decision, Effect, Input, NewMessage, OnBusy, Projection, SessionState, decide, evolve,
     },
-    usage::Usage,
+    usage::TokenUsage,
 };
 use serde_json::json;
 use std::{hint::black_box, sync::Arc};
 use uuid::Uuid;
 
-/// Tokens of the model's context: little, so that summaries are part of what was before.
+/// Tokens of the model's context window; small, so that long sessions are compacted.
 const CONTEXT_TOKENS: u64 = 8_000;
 
-/// A session with a read-only tool, driven as its actor drives it.
+/// A session with one read-only tool.
 #[derive(Clone)]
 pub(crate) struct SessionDriver {
     state: SessionState,
     rules: Rules,
-    decided: u64,
-    summaries: u32,
+    input_count: u64,
+    summary_count: u32,
 }
 
 impl SessionDriver {
     pub(crate) fn new() -> Self {
-        let agent = AgentName::parse("bench").expect("a name");
+        let agent = AgentName::parse("bench").expect("a valid name");
         let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}});
         let tool = RemoteTool {
             name: "get_price".to_owned(),
@@ -40,46 +42,46 @@ impl SessionDriver {
             input_schema: schema,
             ..RemoteTool::default()
         };
-        let facts = ServerFacts { name: "market".to_owned(), ..ServerFacts::default() };
-        let server = ServerTools { server: facts, tools: vec![tool] };
-        let book = Catalog::new([], UnknownTools::default()).book([&server]);
-        let profile = Arc::new(AgentProfile::named(agent.clone()));
-        let mut rules = Rules::new(profile, Arc::new(Matrix::default()), Arc::new(book));
-        // The profile names no model, which is a name like any other.
-        rules.context.windows = Arc::new([(String::new(), CONTEXT_TOKENS)].into());
-        let state = SessionState::vacant(SessionId(Uuid::from_u128(7)));
-        let mut world = Self { state, rules, decided: 0, summaries: 0 };
-        let owner = UserId::parse("ann").expect("a name");
+        let profile = ServerProfile { name: "market".to_owned(), ..ServerProfile::default() };
+        let server = ServerTools { server: profile, tools: vec![tool] };
+        let registry = Catalog::new([], UnknownToolPolicy::default()).build_registry([&server]);
+        let profile = Arc::new(AgentProfile::new(agent.clone()));
+        let mut rules = Rules::new(profile, Arc::new(Matrix::default()), Arc::new(registry));
+        // The profile has no model; its model name is therefore empty.
+        rules.context.context_windows = Arc::new([(String::new(), CONTEXT_TOKENS)].into());
+        let state = SessionState::new(SessionId(Uuid::from_u128(7)));
+        let mut driver = Self { state, rules, input_count: 0, summary_count: 0 };
+        let owner = UserId::parse("ann").expect("a valid name");
         let settings = Settings::default();
-        world.apply_input(Input::CreateSession { owner, agent, title: None, settings });
-        world
+        driver.apply_input(Input::CreateSession { owner, agent, title: None, settings });
+        driver
     }
 
-    /// A session of so many runs, or one more: the next has no summary made.
+    /// Creates a session with `runs` runs, or a few more: the next run has no compaction.
     pub(crate) fn after_runs(runs: u32) -> Self {
-        let mut world = Self::new();
-        (0..runs).for_each(|_| world.run());
+        let mut driver = Self::new();
+        (0..runs).for_each(|_| driver.run());
         loop {
-            let before = world.clone();
-            world.run();
-            if world.summaries == before.summaries {
+            let before = driver.clone();
+            driver.run();
+            if driver.summary_count == before.summary_count {
                 return before;
             }
         }
     }
 
     fn apply_input(&mut self, input: Input) -> Vec<Effect> {
-        self.decided += 1;
-        let env = Env::new(Timestamp(1_000), self.decided, &self.rules);
+        self.input_count += 1;
+        let env = Env::new(Timestamp(1_000), self.input_count, &self.rules);
         let Decision { events, effects, .. } =
-            decide(&self.state, input, &env).expect("nothing is refused here");
+            decide(&self.state, input, &env).expect("the input is accepted");
         let next = events.iter().fold(self.state.clone(), evolve);
-        black_box(Projection::between(&self.state, &next));
+        black_box(Projection::diff(&self.state, &next));
         self.state = next;
         effects
     }
 
-    /// One run, whole.
+    /// Runs one run: a step with a tool call, and a step with the answer.
     pub(crate) fn run(&mut self) {
         let effects = self.submit();
         let call = ProposedCall {
@@ -90,7 +92,7 @@ impl SessionDriver {
         };
         let effects = self.complete_step(&effects, vec![call]);
         let [Effect::StartTool { call_id, attempt_id, .. }] = &effects[..] else {
-            panic!("the tool was to start: {effects:?}");
+            panic!("expected the tool to start: {effects:?}");
         };
         let output = ToolOutput { text: "4.12".to_owned(), ..ToolOutput::default() };
         let (call_id, attempt_id) = (*call_id, *attempt_id);
@@ -101,8 +103,8 @@ impl SessionDriver {
     }
 
     fn submit(&mut self) -> Vec<Effect> {
-        let message_id = MessageId::parse(&format!("m{}", self.decided)).expect("an id");
-        let (text, digest) = ("What is it?".into(), Digest::of_bytes(b"x"));
+        let message_id = MessageId::parse(&format!("m{}", self.input_count)).expect("a valid id");
+        let (text, digest) = ("What is it?".into(), Digest::hash_bytes(b"x"));
         let on_busy = OnBusy::Queue;
         self.apply_input(Input::SubmitMessage {
             message: NewMessage::new(message_id, text, digest),
@@ -110,11 +112,11 @@ impl SessionDriver {
         })
     }
 
-    /// The model answers, and gives the summary first if that is what it is asked for.
+    /// Completes a step; completes a compaction before it if one was started.
     fn complete_step(&mut self, effects: &[Effect], calls: Vec<ProposedCall>) -> Vec<Effect> {
         let run = self.state.active.run.as_ref();
-        if run.is_some_and(|run| run.compacting().is_some()) {
-            self.summaries += 1;
+        if run.is_some_and(|run| run.compacting_through().is_some()) {
+            self.summary_count += 1;
             let effects = self.finish_model(effects, Vec::new());
             return self.finish_model(&effects, calls);
         }
@@ -123,13 +125,13 @@ impl SessionDriver {
 
     fn finish_model(&mut self, effects: &[Effect], calls: Vec<ProposedCall>) -> Vec<Effect> {
         let [Effect::StartModel { attempt_id, .. }] = effects else {
-            panic!("the model was to start: {effects:?}");
+            panic!("expected the model to start: {effects:?}");
         };
         let stop_reason = if calls.is_empty() { StopReason::EndTurn } else { StopReason::ToolUse };
         let text = "Some forty words of text would stand here, more or less.".to_owned();
         let message = AssistantMessage { text, calls, ..AssistantMessage::default() };
-        let usage = Usage { input_tokens: 10, output_tokens: 10, cached_tokens: 0 };
+        let usage = TokenUsage { input_tokens: 10, output_tokens: 10, cached_tokens: 0 };
         let result = Ok(Completion { message, usage, stop_reason });
-        self.apply_input(Input::StepFinished { attempt_id: *attempt_id, result })
+        self.apply_input(Input::ModelFinished { attempt_id: *attempt_id, result })
     }
 }

@@ -1,12 +1,12 @@
-//! Subscribers of one session, on a bus of their own.
+//! Subscribers of one session on their own event bus.
 
 use crate::samples::{message_id, record};
 use actix::{Actor, Addr, Context, Handler};
 use greenroom::startup::SystemClock;
 use greenroom_actors::{
-    event_bus::{Attach, Attachment, EventBus, Heard, Live, Publish},
-    ports::NoMeter,
-    status_board::Board,
+    event_bus::{BusMessage, EventBus, Publish, PublishDelta, Subscribe, SubscriptionHandle},
+    ports::NoopMeter,
+    status_board::StatusBoard,
 };
 use greenroom_core::{
     ids::{AgentName, RunId, SessionId},
@@ -23,23 +23,23 @@ use uuid::Uuid;
 
 const SESSION: SessionId = SessionId(Uuid::from_u128(1));
 
-/// A subscriber that counts.
+/// A subscriber that counts the messages it receives.
 struct CountingSubscriber(Rc<Cell<usize>>);
 
 impl Actor for CountingSubscriber {
     type Context = Context<Self>;
 }
 
-impl Handler<Live> for CountingSubscriber {
+impl Handler<BusMessage> for CountingSubscriber {
     type Result = ();
 
-    fn handle(&mut self, live: Live, _: &mut Self::Context) {
-        black_box(live);
+    fn handle(&mut self, message: BusMessage, _: &mut Self::Context) {
+        black_box(message);
         self.0.set(self.0.get() + 1);
     }
 }
 
-/// So many subscribers that follow a message, which is open.
+/// A number of subscribers of a session with an open message.
 pub(crate) struct SubscriberGroup {
     bus: Addr<EventBus>,
     delivered: Rc<Cell<usize>>,
@@ -47,30 +47,30 @@ pub(crate) struct SubscriberGroup {
 }
 
 impl SubscriberGroup {
-    /// Starts them where an actor system runs.
+    /// Starts the bus and the subscribers in the current actor system.
     pub(crate) async fn start(subscribers: usize) -> Self {
-        let told = Rc::<Cell<usize>>::default();
-        let board = Board::new(Arc::new(SystemClock));
-        let watch = board.watch("/bus", "EventBus");
-        let bus = EventBus::new(watch, Arc::new(NoMeter), Duration::ZERO).start();
+        let delivered = Rc::<Cell<usize>>::default();
+        let board = StatusBoard::new(Arc::new(SystemClock));
+        let status_entry = board.register("/bus", "EventBus");
+        let bus = EventBus::new(status_entry, Arc::new(NoopMeter), Duration::ZERO).start();
         for _ in 0..subscribers {
-            let recipient = CountingSubscriber(told.clone()).start().recipient();
-            let attachment = Attachment::new(board.watch("/subscriber", "Subscriber"));
-            let attach = Attach { session_id: SESSION, attachment, recipient };
-            bus.send(attach).await.expect("it lives");
+            let recipient = CountingSubscriber(delivered.clone()).start().recipient();
+            let handle = SubscriptionHandle::new(board.register("/subscriber", "Subscriber"));
+            let subscribe = Subscribe { session_id: SESSION, handle, recipient };
+            bus.send(subscribe).await.expect("the bus is running");
         }
         let started = SessionEvent::MessageStarted { message_id: message_id() };
-        let agent = AgentName::parse("trader").expect("a name");
+        let agent = AgentName::parse("trader").expect("a valid name");
         let records = [record(1, started)].into();
         let publish = Publish { session_id: SESSION, agent, records, published_at: Instant::now() };
-        bus.send(publish).await.expect("it lives");
-        let audience = Self { bus, delivered: told, subscribers };
-        // What they were told before is not of the first piece of text.
-        audience.wait_until_idle().await;
-        audience
+        bus.send(publish).await.expect("the bus is running");
+        let group = Self { bus, delivered, subscribers };
+        // The deliveries of the start must not count as deliveries of the first delta.
+        group.wait_until_idle().await;
+        group
     }
 
-    /// Waits until nobody has anything left to do.
+    /// Waits until no more messages are delivered.
     async fn wait_until_idle(&self) {
         let mut before = usize::MAX;
         while before != self.delivered.get() {
@@ -81,19 +81,19 @@ impl SubscriberGroup {
         }
     }
 
-    /// Tells a piece of text to all of them.
-    pub(crate) async fn publish_delta(&self, heard: Heard) {
+    /// Publishes a delta and waits until every subscriber has received it.
+    pub(crate) async fn publish_delta(&self, delta: PublishDelta) {
         let until = self.delivered.get() + self.subscribers;
-        self.bus.try_send(heard).expect("there is room");
+        self.bus.try_send(delta).expect("the mailbox has room");
         while self.delivered.get() < until {
             tokio::task::yield_now().await;
         }
     }
 }
 
-/// A piece of text, as a model's stream tells it.
-pub(crate) fn sample_delta() -> Heard {
-    Heard {
+/// Returns a delta as a model's stream publishes it.
+pub(crate) fn sample_delta() -> PublishDelta {
+    PublishDelta {
         session_id: SESSION,
         run_id: RunId(Uuid::from_u128(2)),
         step: 1,

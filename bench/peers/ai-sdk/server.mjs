@@ -1,5 +1,5 @@
-// The peer on Node: a loop of the AI SDK behind Node's own HTTP server. A conversation is kept in
-// memory, as its documentation does it; nothing is stored. `POST /chat {session, model, message}`.
+// The AI SDK peer: its agent loop behind Node's HTTP server. Conversations are kept in memory, as in the
+// SDK's documentation; nothing is stored. `POST /chat {session, model, message}`.
 
 import { createServer } from 'node:http';
 import { text } from 'node:stream/consumers';

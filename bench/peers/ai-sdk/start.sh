@@ -1,5 +1,5 @@
 #!/bin/sh
-# Starts the AI SDK peer: start.sh PORT PROVIDER_URL. `npm ci` comes first; it brings its own Node.
+# Starts the AI SDK peer: start.sh PORT PROVIDER_URL. Installs its packages first, which include Node.
 set -eu
 cd "$(dirname "$0")"
 [ -d node_modules ] || npm ci --loglevel=error >&2

@@ -1,6 +1,6 @@
-"""The peer in Python: a loop written by hand on FastAPI and the openai SDK.
+"""The FastAPI peer: a hand-written agent loop on the openai SDK.
 
-A conversation is kept in memory; nothing is stored. `POST /chat {session, model, message}`.
+Conversations are kept in memory; nothing is stored. `POST /chat {session, model, message}`.
 """
 
 import json

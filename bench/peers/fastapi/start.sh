@@ -1,5 +1,5 @@
 #!/bin/sh
-# Starts the FastAPI peer: start.sh PORT PROVIDER_URL. Makes its virtual environment first.
+# Starts the FastAPI peer: start.sh PORT PROVIDER_URL. Creates its virtual environment first.
 set -eu
 cd "$(dirname "$0")"
 if [ ! -x .venv/bin/uvicorn ]; then

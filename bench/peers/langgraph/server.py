@@ -1,6 +1,6 @@
-"""The peer on LangGraph: its prebuilt loop of a model and tools, behind FastAPI.
+"""The LangGraph peer: its graph of a model and tools, behind FastAPI.
 
-Conversations are kept by its checkpointer in memory; nothing is stored.
+Conversations are kept by its in-memory checkpointer; nothing is stored.
 `POST /chat {session, model, message}`.
 """
 
@@ -36,12 +36,12 @@ def read_skill(name: str) -> str:
 
 
 @cache
-def graph_of(model: str):
-    speaks = ChatOpenAI(model=model, base_url=PROVIDER, api_key="bench", streaming=True)
-    speaks = speaks.bind_tools([read_skill])
+def build_graph(model: str):
+    chat_model = ChatOpenAI(model=model, base_url=PROVIDER, api_key="bench", streaming=True)
+    chat_model = chat_model.bind_tools([read_skill])
 
     async def step(state: MessagesState):
-        return {"messages": [await speaks.ainvoke(state["messages"])]}
+        return {"messages": [await chat_model.ainvoke(state["messages"])]}
 
     graph = StateGraph(MessagesState)
     graph.add_node("step", step)
@@ -57,7 +57,7 @@ def event(kind: str, **fields) -> str:
 
 
 async def run(chat: Chat):
-    stream = graph_of(chat.model).astream(
+    stream = build_graph(chat.model).astream(
         {"messages": [{"role": "user", "content": chat.message}]},
         {"configurable": {"thread_id": chat.session}},
         stream_mode="messages",

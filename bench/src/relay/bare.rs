@@ -1,5 +1,5 @@
-//! The bare relay: asks the provider twice and passes its bytes on. It parses nothing and stores
-//! nothing. `/follow` hands the bytes of the runs that are going to any number of others.
+//! The bare relay: sends the provider's bytes of two requests to the client, without parsing or
+//! storing. `/follow` sends the bytes of all current runs to any number of subscribers.
 
 use actix_web::{App, HttpResponse, HttpServer, web};
 use bytes::Bytes;
@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use tokio::sync::broadcast;
 use tokio_stream::wrappers::BroadcastStream;
 
-/// Pieces that wait for one who follows.
+/// Maximum number of chunks queued for a subscriber.
 const BACKLOG: usize = 4_096;
 
 struct BareRelay {
@@ -17,7 +17,7 @@ struct BareRelay {
     followers: broadcast::Sender<Bytes>,
 }
 
-/// Serves until it is killed.
+/// Serves until the process is killed.
 pub(crate) async fn serve(address: SocketAddr, provider: &str) -> anyhow::Result<()> {
     let url = format!("{provider}/chat/completions");
     let (followers, _) = broadcast::channel(BACKLOG);
@@ -32,7 +32,7 @@ pub(crate) async fn serve(address: SocketAddr, provider: &str) -> anyhow::Result
 }
 
 async fn chat(relay: web::Data<BareRelay>, body: Bytes) -> HttpResponse {
-    // What tells the provider that the tool has answered. Nobody parses it.
+    // The provider takes the last `role` as the sign of a tool result; the body need not be valid JSON.
     let second = Bytes::from([&body[..], br#","role":"tool""#].concat());
     let steps = stream::iter([body, second]).then(move |body| step(relay.clone(), body)).flatten();
     HttpResponse::Ok().content_type("text/event-stream").streaming(steps)
@@ -51,7 +51,7 @@ async fn step(
                 if let Ok(bytes) = bytes
                     && relay.followers.receiver_count() > 0
                 {
-                    // Nobody follows any more, or they are behind: they notice.
+                    // The send fails without subscribers. A subscriber that is behind gets an error.
                     drop(relay.followers.send(bytes.clone()));
                 }
             })
@@ -60,6 +60,6 @@ async fn step(
 }
 
 async fn follow(relay: web::Data<BareRelay>) -> HttpResponse {
-    let pieces = BroadcastStream::new(relay.followers.subscribe());
-    HttpResponse::Ok().content_type("text/event-stream").streaming(pieces)
+    let chunks = BroadcastStream::new(relay.followers.subscribe());
+    HttpResponse::Ok().content_type("text/event-stream").streaming(chunks)
 }

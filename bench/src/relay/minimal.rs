@@ -1,6 +1,6 @@
-//! The least full relay: parses the provider's stream, has a task per session that keeps its
-//! conversation, runs the tool in its own process, and stores each message before what follows from
-//! it happens. No policy, no events, no resuming, no second client.
+//! The minimal relay: parses the provider's stream, keeps the conversation of each session in a task,
+//! runs the tool in its own process, and stores each message before its consequences. It has no
+//! policy, no events, no resumption and one client per session.
 
 use super::store::MessageStore;
 use crate::target::Durability;
@@ -20,9 +20,9 @@ use std::{
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-/// Frames that wait for a client.
+/// Maximum number of frames queued for a client.
 const FRAMES_MAX: usize = 64;
-/// Messages that wait for a session.
+/// Maximum number of messages queued for a session.
 const MAILBOX_MAX: usize = 16;
 
 type Frames = mpsc::Sender<Result<Bytes, std::convert::Infallible>>;
@@ -46,7 +46,7 @@ struct ChatRequest {
     frames: Frames,
 }
 
-/// Serves until it is killed.
+/// Serves until the process is killed.
 pub(crate) async fn serve(
     address: SocketAddr,
     provider: &str,
@@ -65,26 +65,27 @@ pub(crate) async fn serve(
 
 async fn chat(relay: web::Data<MinimalRelay>, chat: web::Json<Chat>) -> HttpResponse {
     let chat = chat.into_inner();
-    let (frames, told) = mpsc::channel(FRAMES_MAX);
+    let (frames, frame_receiver) = mpsc::channel(FRAMES_MAX);
     let mailbox = {
         let mut sessions = relay.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         let mailbox = sessions.entry(chat.session.clone()).or_insert_with(|| {
-            let (mailbox, asked) = mpsc::channel(MAILBOX_MAX);
-            actix_web::rt::spawn(live(relay.clone().into_inner(), asked));
+            let (mailbox, requests) = mpsc::channel(MAILBOX_MAX);
+            actix_web::rt::spawn(run_session(relay.clone().into_inner(), requests));
             mailbox
         });
         mailbox.clone()
     };
     drop(mailbox.send(ChatRequest { chat, frames }).await);
-    HttpResponse::Ok().content_type("text/event-stream").streaming(ReceiverStream::new(told))
+    let stream = ReceiverStream::new(frame_receiver);
+    HttpResponse::Ok().content_type("text/event-stream").streaming(stream)
 }
 
-/// A session: one message after another, on the conversation so far.
-async fn live(relay: Arc<MinimalRelay>, mut asked: mpsc::Receiver<ChatRequest>) {
+/// Runs a session: answers one message after the other with the conversation so far.
+async fn run_session(relay: Arc<MinimalRelay>, mut requests: mpsc::Receiver<ChatRequest>) {
     let mut messages = Vec::new();
-    while let Some(ChatRequest { chat, frames }) = asked.recv().await {
+    while let Some(ChatRequest { chat, frames }) = requests.recv().await {
         if let Err(error) = run(&relay, &mut messages, &chat, &frames).await {
-            eprintln!("a run failed: {error:#}");
+            eprintln!("run failed: {error:#}");
         }
     }
 }
@@ -114,8 +115,8 @@ async fn run(
 ) -> anyhow::Result<()> {
     store_message(relay, chat, messages, Message::User { content: chat.message.clone() }).await?;
     loop {
-        let said = step(relay, messages, chat, frames).await?;
-        let StepOutput { text: content, calls } = said;
+        let output = step(relay, messages, chat, frames).await?;
+        let StepOutput { text: content, calls } = output;
         let functions = calls.iter().map(Call::to_json).collect();
         store_message(relay, chat, messages, Message::Assistant { content, tool_calls: functions })
             .await?;
@@ -154,7 +155,7 @@ async fn store_message(
 }
 
 async fn send_frame(frames: &Frames, events: String) {
-    // A client that went away ends nothing.
+    // The run continues without its client.
     drop(frames.send(Ok(Bytes::from(events))).await);
 }
 
@@ -220,7 +221,7 @@ struct Text<'a> {
     text: &'a str,
 }
 
-/// One call of the model; its text is told as it comes, what came together in one write.
+/// Runs one model call. Sends the text of each received chunk in one write.
 async fn step(
     relay: &MinimalRelay,
     messages: &[Message],
@@ -234,16 +235,16 @@ async fn step(
     let response = request.body(body.to_string()).send().await?.error_for_status()?;
     let mut bytes = response.bytes_stream();
     let mut raw = BytesMut::new();
-    let mut said = StepOutput::default();
-    while let Some(more) = bytes.next().await {
-        raw.extend_from_slice(&more?);
+    let mut output = StepOutput::default();
+    while let Some(chunk) = bytes.next().await {
+        raw.extend_from_slice(&chunk?);
         let mut events = String::new();
         while let Some(end) = raw.iter().position(|byte| *byte == b'\n') {
             if let Some(json) = raw[..end].strip_prefix(b"data: ")
                 && json != b"[DONE]"
             {
                 let chunk: Chunk<'_> = serde_json::from_slice(json)?;
-                apply_chunk(chunk, &mut said, &mut events)?;
+                apply_chunk(chunk, &mut output, &mut events)?;
             }
             raw.advance(end + 1);
         }
@@ -251,21 +252,25 @@ async fn step(
             send_frame(frames, events).await;
         }
     }
-    Ok(said)
+    Ok(output)
 }
 
-fn apply_chunk(chunk: Chunk<'_>, said: &mut StepOutput, events: &mut String) -> anyhow::Result<()> {
+fn apply_chunk(
+    chunk: Chunk<'_>,
+    output: &mut StepOutput,
+    events: &mut String,
+) -> anyhow::Result<()> {
     for Choice { delta } in chunk.choices {
         if let Some(text) = &delta.content {
-            said.text.push_str(text);
-            let told = serde_json::to_string(&Text { kind: "text", text })?;
-            write!(events, "data: {told}\n\n")?;
+            output.text.push_str(text);
+            let frame = serde_json::to_string(&Text { kind: "text", text })?;
+            write!(events, "data: {frame}\n\n")?;
         }
         for part in delta.tool_calls {
-            if said.calls.len() <= part.index {
-                said.calls.resize_with(part.index + 1, Call::default);
+            if output.calls.len() <= part.index {
+                output.calls.resize_with(part.index + 1, Call::default);
             }
-            let call = &mut said.calls[part.index];
+            let call = &mut output.calls[part.index];
             call.id.push_str(&part.id.unwrap_or_default());
             call.name.push_str(&part.function.name);
             call.arguments.push_str(&part.function.arguments);

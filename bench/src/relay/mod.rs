@@ -1,5 +1,5 @@
-//! The limits: what a relay costs that does less than any useful server, on the same libraries as
-//! Greenroom's, [`actix_web`] and [`reqwest`], and the same SQLite.
+//! Relays that do less than any useful server, as lower bounds. They use the same libraries as
+//! Greenroom: [`actix_web`], [`reqwest`] and SQLite.
 
 pub(crate) mod bare;
 pub(crate) mod minimal;
@@ -9,18 +9,18 @@ use actix_web::{dev::Extensions, rt::net::TcpStream};
 use reqwest::Client;
 use std::any::Any;
 
-/// The client that asks the provider.
+/// Creates the HTTP client for the provider.
 fn client() -> anyhow::Result<Client> {
-    // The first wins, and there is only this one.
+    // A second installation would fail; this is the only one.
     drop(rustls::crypto::ring::default_provider().install_default());
     Ok(Client::builder().tcp_nodelay(true).build()?)
 }
 
-/// Lets small pieces leave at once, as the measured server does.
+/// Disables Nagle's algorithm, as the measured server does.
 fn on_connect(connection: &dyn Any, _: &mut Extensions) {
     if let Some(stream) = connection.downcast_ref::<TcpStream>()
         && let Err(error) = stream.set_nodelay(true)
     {
-        eprintln!("pieces may be held back: {error}");
+        eprintln!("can't disable Nagle's algorithm: {error}");
     }
 }

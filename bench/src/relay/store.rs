@@ -1,12 +1,12 @@
-//! Messages in SQLite with group commit: one thread writes what waits in one transaction, and
-//! answers each.
+//! Stores messages in SQLite with group commit: one thread writes all queued messages in one
+//! transaction and then answers each sender.
 
 use crate::target::Durability;
 use rusqlite::Connection;
 use std::{path::Path, sync::mpsc, thread};
 use tokio::sync::oneshot;
 
-/// Messages in one transaction.
+/// Maximum number of messages in a transaction.
 const GROUP_MAX: usize = 256;
 
 struct Row {
@@ -15,12 +15,12 @@ struct Row {
     stored: oneshot::Sender<()>,
 }
 
-/// The way to the thread that writes.
+/// A handle to the writing thread.
 #[derive(Clone)]
 pub(super) struct MessageStore(mpsc::Sender<Row>);
 
 impl MessageStore {
-    /// Opens a new database.
+    /// Creates a database and starts the thread.
     pub(super) fn open(path: &Path, durability: Durability) -> rusqlite::Result<Self> {
         let database = Connection::open(path)?;
         let synchronous = match durability {
@@ -36,19 +36,19 @@ impl MessageStore {
             while let Ok(first) = rows.recv() {
                 let mut group = vec![first];
                 group.extend(rows.try_iter().take(GROUP_MAX - 1));
-                // Who waits hears nothing where it fails, and that ends the benchmark.
-                write(&database, group).expect("the disk takes it");
+                // On an error the thread panics, the senders get no answer, and the benchmark fails.
+                write(&database, group).expect("the transaction is written");
             }
         });
         Ok(Self(sender))
     }
 
-    /// Returns once the message is stored.
+    /// Stores a message; returns once the message is committed.
     pub(super) async fn store(&self, session: &str, content: String) {
         let (stored, is_stored) = oneshot::channel();
         let session = session.to_owned();
-        self.0.send(Row { session, content, stored }).expect("the thread lives as long as we do");
-        is_stored.await.expect("it answers each");
+        self.0.send(Row { session, content, stored }).expect("the writing thread is running");
+        is_stored.await.expect("the message is stored");
     }
 }
 
@@ -60,7 +60,7 @@ fn write(database: &Connection, group: Vec<Row>) -> rusqlite::Result<()> {
     }
     database.prepare_cached("COMMIT")?.execute([])?;
     for row in group {
-        // A client may be gone.
+        // The receiver is gone if the client has closed its connection.
         row.stored.send(()).unwrap_or_default();
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! How long a start takes: with many sessions stored, and with runs that a crash interrupted.
+//! Measures the duration of a start: with many stored sessions, and with runs interrupted by a crash.
 
 use crate::{
     delta_marker::ReceivedDeltas,
@@ -8,22 +8,22 @@ use crate::{
 };
 use std::time::{Duration, Instant};
 
-/// What was found.
+/// The result of one repetition.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ColdStartResult {
-    /// Seconds until it says that it is ready, with the sessions stored.
+    /// Seconds from the start until the server is ready, with the sessions stored.
     pub(crate) ready_s: f64,
-    /// MiB it occupies then.
+    /// Resident memory at that time in MiB.
     pub(crate) resident_mib: f64,
-    /// Seconds from the start until every interrupted run asks its model again.
+    /// Seconds from the start until every interrupted run has called its model again.
     pub(crate) recovered_s: f64,
 }
 
-/// Connections that fill the database.
+/// Number of connections that create the stored sessions.
 const FILLERS: usize = 32;
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Stores `stored` sessions, starts on them; interrupts `runs` runs, and starts again.
+/// Stores `stored` sessions and measures a start; interrupts `runs` runs and measures another start.
 pub(crate) async fn measure(
     provider: &Provider,
     stored: usize,
@@ -61,11 +61,11 @@ pub(crate) async fn measure(
         clients.push(client);
     }
     let folder = running.crash();
-    let asked = provider.requests();
+    let requests_before = provider.requests();
     let start = Instant::now();
     let running = greenroom.start_in(folder, &provider.url()).await?;
-    while provider.requests() < asked + runs as u64 {
-        tokio::time::sleep(LOOK_AGAIN).await;
+    while provider.requests() < requests_before + runs as u64 {
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     let recovered_s = start.elapsed().as_secs_f64();
     provider.release();

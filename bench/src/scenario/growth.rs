@@ -1,9 +1,9 @@
-//! Whether an event costs the same however much there was before it: in a session of ten events and
-//! in one of ten thousand, and with nothing else stored and with a million events in the way.
+//! Measures if the cost of an event depends on the amount of earlier data: in sessions of ten events
+//! and of ten thousand, and with an empty database and with a million stored events.
 //!
-//! Both sides take short turns, the first of them by turns, too; what counts is the ratio within one
-//! turn. Models are told the end of a conversation alone (`brief` in `greenroom.toml`): what they are
-//! told may cost what it is long, what was before it may not.
+//! Both sides alternate in short turns, and the side that goes first alternates as well. The result is
+//! the ratio within a turn. The model gets only the end of a conversation (`brief` in
+//! `greenroom.toml`), since the cost of a model request may depend on its length.
 
 use crate::{
     load::{Client, ClientPool, Session},
@@ -14,22 +14,22 @@ use crate::{
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// Events of a short session before it is measured.
+/// Events of a short session before its measurement.
 const EVENTS_FEW: u64 = 10;
-/// Sessions that are spoken to in turn, so that neither side has all of the cache for one of them.
+/// Sessions used in turn, so that no single session stays in the processor's cache.
 const SESSIONS_PER_GROUP: usize = 4;
-/// Changes in a turn of each long session; short ones get them by tens, and stay short.
+/// Changes per turn and long session. A short session gets [`CHANGES_SHORT`], so that it stays short.
 const CHANGES: usize = 200;
 const CHANGES_SHORT: usize = 10;
-/// Runs in a turn of each long session; short ones get one.
+/// Runs per turn and long session. A short session gets one.
 const RUNS: usize = 20;
-/// What fills the database.
+/// Clients and runs per client that fill the database.
 const FILLERS: (usize, usize) = (50, 40);
-/// A turn where little and where much is stored.
+/// The load of one turn in the comparison by stored events.
 const BURST: RunLoad =
     RunLoad { model: "burst", clients: 50, runs: 20, start_interval: Duration::ZERO };
 
-/// What one thing cost where little was before it and where much was, a turn each.
+/// The cost with few and with many earlier events, one value per turn.
 #[derive(Debug, Default)]
 pub(crate) struct PairedCosts {
     pub(crate) few: Vec<f64>,
@@ -37,7 +37,7 @@ pub(crate) struct PairedCosts {
 }
 
 impl PairedCosts {
-    /// How much more it is where much was, turn by turn.
+    /// Returns the ratio of many to few for each turn.
     pub(crate) fn ratios(&self) -> Vec<f64> {
         self.few.iter().zip(&self.many).map(|(few, many)| many / few).collect()
     }
@@ -47,84 +47,84 @@ impl PairedCosts {
     }
 }
 
-/// Whose turn it is, first and then.
+/// Returns the order of the sides in a turn; true stands for many.
 fn order(turn: usize) -> [bool; 2] {
     let many_first = !turn.is_multiple_of(2);
     [many_first, !many_first]
 }
 
-/// What is found in long and in short sessions.
+/// The costs in short and in long sessions.
 #[derive(Debug, Default)]
 pub(crate) struct LengthResult {
-    /// Microseconds of processor time of a change of the title, which is one event.
+    /// Processor time of a change of the title in microseconds. A change commits one event.
     pub(crate) change_us: PairedCosts,
-    /// Milliseconds of a run.
+    /// Processor time of a run in milliseconds.
     pub(crate) run_ms: PairedCosts,
 }
 
-/// Measures sessions of `events` events beside short ones.
-pub(crate) async fn lengths(
+/// Compares sessions of `events` events with short ones.
+pub(crate) async fn measure_lengths(
     provider: &Provider,
     events: u64,
     turns: usize,
 ) -> anyhow::Result<LengthResult> {
     let running = BenchTarget::Greenroom(Durability::Fsync).start(&provider.url()).await?;
-    let mut talk =
-        GrowthClient { client: Client::connect(&running).await?, running: &running, told: 0 };
+    let mut client =
+        GrowthClient { client: Client::connect(&running).await?, running: &running, counter: 0 };
     let mut long = Vec::new();
     for _ in 0..SESSIONS_PER_GROUP {
-        let session = talk.session().await?;
-        while talk.client.head(&session).await? < events {
-            talk.client.run(&session).await?;
+        let session = client.session().await?;
+        while client.client.head(&session).await? < events {
+            client.client.run(&session).await?;
         }
         long.push(session);
     }
-    let mut found = LengthResult::default();
+    let mut result = LengthResult::default();
     for turn in 0..turns {
         for is_long in order(turn) {
             let cost = if is_long {
-                talk.change(&long, CHANGES).await?
+                client.change(&long, CHANGES).await?
             } else {
                 let (mut sum, groups) = (0.0, CHANGES / CHANGES_SHORT);
                 for _ in 0..groups {
-                    let short = talk.short().await?;
-                    sum += talk.change(&short, CHANGES_SHORT).await?;
+                    let short = client.short_sessions().await?;
+                    sum += client.change(&short, CHANGES_SHORT).await?;
                 }
                 sum / groups as f64
             };
-            found.change_us.push(is_long, cost);
+            result.change_us.push(is_long, cost);
             let cost = if is_long {
-                talk.run(&long, RUNS).await?
+                client.run(&long, RUNS).await?
             } else {
                 let mut sum = 0.0;
                 for _ in 0..RUNS {
-                    let short = talk.short().await?;
-                    sum += talk.run(&short, 1).await?;
+                    let short = client.short_sessions().await?;
+                    sum += client.run(&short, 1).await?;
                 }
                 sum / RUNS as f64
             };
-            found.run_ms.push(is_long, cost);
+            result.run_ms.push(is_long, cost);
         }
     }
-    Ok(found)
+    Ok(result)
 }
 
-/// One client that speaks to one session after the other.
+/// A client that uses one session after the other.
 struct GrowthClient<'a> {
     client: Client,
     running: &'a RunningTarget,
-    /// Numbers users and titles.
-    told: usize,
+    /// Number of the last user or title.
+    counter: usize,
 }
 
 impl GrowthClient<'_> {
     async fn session(&mut self) -> anyhow::Result<Session> {
-        self.told += 1;
-        self.client.session("brief", self.told).await
+        self.counter += 1;
+        self.client.session("brief", self.counter).await
     }
 
-    /// Sessions of so few events.
-    async fn short(&mut self) -> anyhow::Result<Vec<Session>> {
+    /// Creates sessions of [`EVENTS_FEW`] events.
+    async fn short_sessions(&mut self) -> anyhow::Result<Vec<Session>> {
         let mut sessions = Vec::new();
         for _ in 0..SESSIONS_PER_GROUP {
             let session = self.session().await?;
@@ -137,11 +137,11 @@ impl GrowthClient<'_> {
     }
 
     async fn rename(&mut self, session: &Session) -> anyhow::Result<()> {
-        self.told += 1;
-        self.client.rename(session, &format!("title {}", self.told)).await
+        self.counter += 1;
+        self.client.rename(session, &format!("title {}", self.counter)).await
     }
 
-    /// Microseconds of one of `each` changes to every session.
+    /// Changes the title of every session `each` times. Returns the microseconds per change.
     async fn change(&mut self, sessions: &[Session], each: usize) -> anyhow::Result<f64> {
         let before = self.running.server.own_cpu_seconds()?;
         for _ in 0..each {
@@ -153,7 +153,7 @@ impl GrowthClient<'_> {
         Ok(cpu * 1e6 / (each * sessions.len()) as f64)
     }
 
-    /// Milliseconds of one of `each` runs in every session.
+    /// Runs `each` runs in every session. Returns the milliseconds per run.
     async fn run(&mut self, sessions: &[Session], each: usize) -> anyhow::Result<f64> {
         let before = self.running.server.own_cpu_seconds()?;
         for _ in 0..each {
@@ -166,7 +166,7 @@ impl GrowthClient<'_> {
     }
 }
 
-/// Milliseconds of a run in bursts, where nothing was stored and where `events` events were.
+/// Compares runs in bursts on an empty database with those on a database of `events` events.
 pub(crate) async fn measure_stored(
     provider: &Provider,
     events: u64,
@@ -180,18 +180,18 @@ pub(crate) async fn measure_stored(
     for running in [&few, &many] {
         runs::measure(running, BURST, &mut sessions).await?;
     }
-    let mut found = PairedCosts::default();
+    let mut costs = PairedCosts::default();
     for turn in 0..turns {
         for is_many in order(turn) {
             let running = if is_many { &many } else { &few };
             let cost = runs::measure(running, BURST, &mut sessions).await?;
-            found.push(is_many, cost.cpu_ms);
+            costs.push(is_many, cost.cpu_ms);
         }
     }
-    Ok(found)
+    Ok(costs)
 }
 
-/// A folder with a database of so many events, which runs like those that are measured have left.
+/// Creates a folder with a database of about `events` events, written by runs of the measured kind.
 async fn fill_database(
     provider: &Provider,
     events: u64,
@@ -201,12 +201,12 @@ async fn fill_database(
     let mut client = Client::connect(&running).await?;
     let first = client.session(BURST.model, 0).await?;
     client.run(&first).await?;
-    let of_each = client.head(&first).await?;
-    let mut stored = of_each;
+    let events_per_run = client.head(&first).await?;
+    let mut stored = events_per_run;
     while stored < events {
-        let crowd = ClientPool::connect(&running, BURST.model, FILLERS, sessions).await?;
-        crowd.run(Duration::ZERO).await?;
-        stored += of_each * (FILLERS.0 * FILLERS.1) as u64;
+        let pool = ClientPool::connect(&running, BURST.model, FILLERS, sessions).await?;
+        pool.run(Duration::ZERO).await?;
+        stored += events_per_run * (FILLERS.0 * FILLERS.1) as u64;
         eprintln!("{stored} events stored");
     }
     Ok(running.crash())

@@ -1,5 +1,5 @@
-//! What a session occupies while it streams: so many that the provider holds in the middle of a
-//! message, all read by a client.
+//! Measures the memory of a streaming session. The provider holds many sessions in the middle of a
+//! message, and each has a client.
 
 use crate::{
     delta_marker::ReceivedDeltas,
@@ -8,28 +8,28 @@ use crate::{
     target::BenchTarget,
 };
 
-/// What was found.
+/// The result of one repetition.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MemoryResult {
-    /// MiB of the process before anything happens.
+    /// Resident memory of the idle process in MiB.
     pub(crate) idle_mib: f64,
-    /// KiB more for each session that streams.
+    /// Additional memory per streaming session in KiB.
     pub(crate) session_kib: f64,
 }
 
-/// Deltas that a client has heard when memory is looked at.
+/// Deltas received by each client before memory is sampled.
 const DELTAS_BEFORE_SAMPLE: u32 = 5;
 
-/// Starts the contestant afresh, opens so many sessions, and looks.
+/// Starts a target, opens the sessions and samples its memory.
 pub(crate) async fn measure(
-    contestant: BenchTarget,
+    target: BenchTarget,
     provider: &Provider,
     sessions: usize,
 ) -> anyhow::Result<MemoryResult> {
     provider.hold();
-    let running = contestant.start(&provider.url()).await?;
+    let running = target.start(&provider.url()).await?;
     let idle = running.server.resident_kib()?;
-    // What the first run needs once is not a session's.
+    // Memory allocated once, at the first run, does not count.
     let mut clients = Vec::new();
     let first = open(Client::connect(&running).await?, 0).await?;
     clients.push(first);
@@ -39,8 +39,8 @@ pub(crate) async fn measure(
     }
     let after = running.server.resident_kib()?;
     provider.release();
-    for (mut client, _, mut heard) in clients {
-        client.finish(&mut heard).await?;
+    for (mut client, _, mut received) in clients {
+        client.finish(&mut received).await?;
     }
     Ok(MemoryResult {
         idle_mib: idle as f64 / 1024.0,
@@ -53,8 +53,8 @@ async fn open(
     number: usize,
 ) -> anyhow::Result<(Client, Session, ReceivedDeltas)> {
     let session = client.session("held", number).await?;
-    let mut heard = ReceivedDeltas::default();
+    let mut received = ReceivedDeltas::default();
     client.send(&session).await?;
-    client.read_deltas(&mut heard, DELTAS_BEFORE_SAMPLE).await?;
-    Ok((client, session, heard))
+    client.read_deltas(&mut received, DELTAS_BEFORE_SAMPLE).await?;
+    Ok((client, session, received))
 }

@@ -1,4 +1,4 @@
-//! What is measured, one file a question.
+//! The scenarios. Each scenario has its own file.
 
 pub(crate) mod cold_start;
 pub(crate) mod fan_out;

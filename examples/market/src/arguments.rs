@@ -1,8 +1,8 @@
-//! The arguments of every tool: one struct each, which is both the JSON Schema
-//! that clients see and the parser that calls go through.
+//! The arguments of every tool: one struct per tool, which generates the tool's JSON Schema and
+//! parses its calls.
 //!
-//! Field comments become the schema's descriptions, so they speak to a model.
-//! A value the schema forbids does not parse.
+//! The comments of the fields are the descriptions in the schema and are written for a model. A value
+//! that the schema forbids does not parse.
 
 use std::{
     fmt,
@@ -12,21 +12,21 @@ use std::{
 use rmcp::schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-/// Longest name, query or recipient, in characters.
+/// Maximum characters of a name, query or recipient.
 const TEXT_CHARS_MAX: usize = 100;
-/// Longest scan, in seconds.
+/// Maximum duration of a scan in seconds.
 const SCAN_SECONDS_MAX: f64 = 600.0;
-/// Longest period of war losses, in days.
+/// Maximum period of war losses in days.
 const DAYS_MAX: u32 = 90;
-/// Most entries of a ranked list.
+/// Maximum entries of a ranked list.
 const LIMIT_MAX: u32 = 50;
-/// Most types asked for in one call.
+/// Maximum item types in one call.
 const TYPE_IDS_MAX: usize = 50;
-/// Largest quantity of one order or list entry.
+/// Maximum quantity of an order or list entry.
 const QUANTITY_MAX: u64 = 1_000_000_000;
-/// Smallest price or amount, in ISK.
+/// Minimum price or amount in ISK.
 const ISK_MIN: f64 = 0.01;
-/// Largest price or amount, in ISK.
+/// Maximum price or amount in ISK.
 const ISK_MAX: f64 = 1_000_000_000_000.0;
 
 macro_rules! arguments {
@@ -64,7 +64,7 @@ arguments! {
 
     /// `get_market_prices`
     struct MarketPrices {
-        /// Item type ids; every traded item when left out
+        /// Item type ids; default every traded item
         #[schemars(length(min = 1, max = TYPE_IDS_MAX))]
         #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "type_ids")]
         pub(crate) type_ids: Option<Vec<NonZeroU32>>,
@@ -93,7 +93,7 @@ arguments! {
     struct Opportunities {
         /// Region id, e.g. 10000002 for The Forge
         pub(crate) region_id: NonZeroU32,
-        /// At most so many entries, 1 to 50; default 5
+        /// Maximum number of entries, 1 to 50; default 5
         #[schemars(range(min = 1, max = LIMIT_MAX))]
         #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "limit")]
         pub(crate) limit: Option<u32>,
@@ -104,15 +104,15 @@ arguments! {
 
     /// `get_shopping_list` and `delete_shopping_list`
     struct ListArgs {
-        /// Shopping list id, as create_shopping_list answered it
+        /// Shopping list id, as returned by create_shopping_list
         pub(crate) list_id: NonZeroU64,
     }
 
     /// `export_shopping_list`
     struct ExportList {
-        /// Shopping list id, as create_shopping_list answered it
+        /// Shopping list id, as returned by create_shopping_list
         pub(crate) list_id: NonZeroU64,
-        /// "multibuy" (name and quantity a line, the default) or "csv"
+        /// "multibuy" (one line of name and quantity per item, the default) or "csv"
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub(crate) format: Option<ExportFormat>,
     }
@@ -121,7 +121,7 @@ arguments! {
     struct Scan {
         /// Region to scan, e.g. 10000002 for The Forge
         pub(crate) region_id: NonZeroU32,
-        /// How long the scan takes, 0 to 600 seconds; default 2
+        /// Duration of the scan, 0 to 600 seconds; default 2
         #[schemars(range(min = 0.0, max = SCAN_SECONDS_MAX))]
         #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "scan_seconds")]
         pub(crate) seconds: Option<f64>,
@@ -137,11 +137,11 @@ arguments! {
 
     /// `add_shopping_item`
     struct AddItem {
-        /// Shopping list id, as create_shopping_list answered it
+        /// Shopping list id, as returned by create_shopping_list
         pub(crate) list_id: NonZeroU64,
         /// Item type id, e.g. 34 for Tritanium
         pub(crate) type_id: NonZeroU32,
-        /// How many units to add
+        /// Number of units to add
         #[schemars(range(min = 1, max = QUANTITY_MAX))]
         #[serde(deserialize_with = "quantity")]
         pub(crate) quantity: u64,
@@ -161,7 +161,7 @@ arguments! {
 
     /// `update_bookmark`
     struct UpdateBookmark {
-        /// Bookmark id, as create_bookmark or list_bookmarks answered it
+        /// Bookmark id, as returned by create_bookmark or list_bookmarks
         pub(crate) bookmark_id: NonZeroU64,
         /// The new name
         #[schemars(length(min = 1, max = TEXT_CHARS_MAX))]
@@ -177,11 +177,11 @@ arguments! {
         pub(crate) region_id: NonZeroU32,
         /// "buy" or "sell"
         pub(crate) side: Side,
-        /// How many units
+        /// Number of units
         #[schemars(range(min = 1, max = QUANTITY_MAX))]
         #[serde(deserialize_with = "quantity")]
         pub(crate) quantity: u64,
-        /// ISK per unit; the best price on the market when left out
+        /// ISK per unit; default the best price on the market
         #[schemars(range(min = ISK_MIN, max = ISK_MAX))]
         #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "price")]
         pub(crate) price: Option<f64>,
@@ -193,14 +193,14 @@ arguments! {
         #[schemars(length(min = 1, max = TEXT_CHARS_MAX))]
         #[serde(deserialize_with = "text")]
         pub(crate) to: String,
-        /// Amount in ISK, more than 0 (a cent, 0.01, at least)
+        /// Amount in ISK, at least 0.01
         #[schemars(range(min = ISK_MIN, max = ISK_MAX))]
         #[serde(deserialize_with = "isk")]
         pub(crate) amount: f64,
     }
 }
 
-/// How a shopping list is written out.
+/// The format of an exported shopping list.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(crate = "rmcp::schemars", inline)]
@@ -218,7 +218,7 @@ pub(crate) enum Side {
     Sell,
 }
 
-/// `value` if it lies within `min..=max`, else an error that says so.
+/// Returns `value` if it is within `min..=max`, else an error that names the range.
 fn validate_range<T, E>(value: T, min: T, max: T, what: &str) -> Result<T, E>
 where
     T: PartialOrd + fmt::Display,

@@ -1,9 +1,8 @@
-//! Notices that the client has left, the moment standard input ends.
+//! Detects that the client has disconnected: standard input has ended.
 //!
-//! `rmcp` gives calls under way a few seconds to finish once its input ends.
-//! A scan or a call that hangs on purpose would use them all up, and a host that
-//! shuts down would wait in vain, so those calls watch for the departure too.
-//! Made by `main`; watched by `scan` and `faults`.
+//! After the end of its input, `rmcp` gives running calls a few seconds to finish. A scan or a
+//! deliberately hanging call would use all of them, and a host that shuts down would wait; these calls
+//! therefore stop at the disconnect. Created by `main`; used by `scan` and `faults`.
 
 use std::{
     io,
@@ -15,17 +14,17 @@ use rmcp::{RoleServer, service::RequestContext};
 use tokio::io::{AsyncRead, ReadBuf, Stdin};
 use tokio_util::sync::CancellationToken;
 
-/// Completes once the client has closed its end.
+/// A signal that the client has disconnected.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ClientDisconnect(CancellationToken);
 
 impl ClientDisconnect {
-    /// Waits until the client has left.
+    /// Waits until the client has disconnected.
     pub(crate) async fn wait(&self) {
         self.0.cancelled().await;
     }
 
-    /// Waits until nobody wants this call's answer any more.
+    /// Waits until the client has disconnected or cancelled the call.
     pub(crate) async fn wait_or_cancelled(&self, context: &RequestContext<RoleServer>) {
         tokio::select! {
             () = self.wait() => {}
@@ -34,15 +33,15 @@ impl ClientDisconnect {
     }
 }
 
-/// Standard input that reports its end.
+/// Standard input that signals its end.
 pub(crate) struct WatchedInput {
     inner: Stdin,
-    departure: ClientDisconnect,
+    disconnect: ClientDisconnect,
 }
 
 impl WatchedInput {
-    pub(crate) fn new(departure: ClientDisconnect) -> Self {
-        Self { inner: tokio::io::stdin(), departure }
+    pub(crate) fn new(disconnect: ClientDisconnect) -> Self {
+        Self { inner: tokio::io::stdin(), disconnect }
     }
 }
 
@@ -60,7 +59,7 @@ impl AsyncRead for WatchedInput {
             Poll::Pending => false,
         };
         if ended {
-            self.departure.0.cancel();
+            self.disconnect.0.cancel();
         }
         read
     }

@@ -1,17 +1,16 @@
-//! What can go wrong with a tool call, as the model and the host read it.
+//! The errors of a tool call.
 //!
-//! Every variant becomes an MCP tool error result: readable text, plus a code
-//! and a `retryable` flag in the structured content, so that a host need not
-//! guess from the text. Built by `read`, `state` and `ledger`; turned into a
-//! result by `server`.
+//! Every variant becomes an MCP tool error result: a text for the model, and in the structured content
+//! a code and a `retryable` flag, so that a host need not parse the text. Created by `queries`, `state`
+//! and `ledger`; converted to a result by `server`.
 
 use rmcp::model::{CallToolResult, ContentBlock, MetaObject};
 use serde_json::{Value, json};
 
-/// `_meta` key of an error result that a host may safely try again.
+/// `_meta` key of an error result after which the host may retry the call.
 pub(crate) const META_RETRYABLE: &str = "greenroom/retryable";
 
-/// Why a tool call failed.
+/// The reason why a tool call failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ToolError {
     #[error("invalid arguments for {tool}: {problem}")]
@@ -45,7 +44,7 @@ pub(crate) enum ToolError {
 }
 
 impl ToolError {
-    /// A stable word for the cause.
+    /// Returns the stable code.
     fn code(&self) -> &'static str {
         match self {
             Self::InvalidArguments { .. } => "invalid_arguments",
@@ -65,12 +64,12 @@ impl ToolError {
         }
     }
 
-    /// Whether the same call may succeed a little later.
+    /// True if the same call may succeed later.
     fn retryable(&self) -> bool {
         matches!(self, Self::PriceFeed)
     }
 
-    /// The MCP tool error result for this failure.
+    /// Converts the error to an MCP tool error result.
     pub(crate) fn into_result(self) -> CallToolResult {
         let message = self.to_string();
         let mut result = CallToolResult::structured_error(json!({

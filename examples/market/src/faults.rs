@@ -1,17 +1,17 @@
-//! Everything that goes wrong on purpose, for tests of hosts. Off by default.
+//! Deliberate faults for tests of hosts. All of them are off by default.
 //!
-//! | environment | what happens |
+//! | environment variable | effect |
 //! |---|---|
-//! | `MARKET_EXIT_DURING=<tool>` | a call of that tool ends the process with exit code 1 instead of answering |
-//! | `MARKET_HANG=<tool>` | a call of that tool is never answered |
-//! | `MARKET_STDERR_FLOOD=1` | about 250 KB a second of noise on standard error |
-//! | `MARKET_LOG=<path>` | every call that arrives is appended to that file, a JSON line each; what people answer whom it asks, too |
-//! | `MARKET_SPANS=<path>` | writing takes a moment, and a JSON line is appended to that file when it begins and when it ends |
-//! | `MARKET_TEST_TOOLS=1` | the `test_…` tools are listed and can be called |
+//! | `MARKET_EXIT_DURING=<tool>` | a call of the tool ends the process with exit code 1 instead of returning |
+//! | `MARKET_HANG=<tool>` | a call of the tool never returns |
+//! | `MARKET_STDERR_FLOOD=1` | about 250 KB/s of noise on standard error |
+//! | `MARKET_LOG=<path>` | appends a JSON line per received call to the file, and one per answer to an elicitation |
+//! | `MARKET_SPANS=<path>` | makes writing slower, and appends a JSON line to the file when it begins and when it ends |
+//! | `MARKET_TEST_TOOLS=1` | lists the `test_…` tools and accepts calls to them |
 //!
-//! The first two strike after the tool did its work, and a writing tool only
-//! when it wrote: a call repeated under its idempotency key is answered, so a
-//! host can be shown to recover. Asked by `main` and `server`.
+//! The first two act after the tool has done its work, and for a writing tool only after a write: a call
+//! repeated with its idempotency key returns, so that a test can show a host's recovery. Used by `main`
+//! and `server`.
 
 use std::{
     fs::OpenOptions,
@@ -26,13 +26,13 @@ use serde_json::{Map, Value, json};
 
 use crate::{disconnect::ClientDisconnect, errors::ToolError};
 
-/// Largest text `test_huge_result` makes.
+/// Maximum bytes of the text that `test_huge_result` returns.
 const HUGE_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Longest text of `test_fail`, in bytes.
+/// Maximum bytes of the text of `test_fail`.
 const FAIL_BYTES_MAX: usize = 10_000;
 const FLOOD_LINES: usize = 250;
 const FLOOD_PAUSE: Duration = Duration::from_millis(100);
-/// How long writing takes where its span is recorded: long enough to be overtaken.
+/// Additional duration of writing while spans are recorded; long enough for calls to overlap.
 const SPAN_PAUSE: Duration = Duration::from_millis(40);
 
 /// `test_huge_result`
@@ -40,7 +40,7 @@ const SPAN_PAUSE: Duration = Duration::from_millis(40);
 #[serde(deny_unknown_fields)]
 #[schemars(crate = "rmcp::schemars")]
 pub(crate) struct HugeResultArgs {
-    /// Length of the text, at most 67108864
+    /// Number of bytes, at most 67108864
     #[schemars(range(max = HUGE_BYTES_MAX))]
     bytes: usize,
 }
@@ -50,12 +50,12 @@ pub(crate) struct HugeResultArgs {
 #[serde(deny_unknown_fields)]
 #[schemars(crate = "rmcp::schemars")]
 pub(crate) struct FailArgs {
-    /// The error's text
+    /// Text of the error
     #[schemars(length(max = FAIL_BYTES_MAX))]
     message: String,
 }
 
-/// Which faults are switched on.
+/// The enabled faults.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     exit_during: Option<String>,
@@ -80,7 +80,7 @@ impl Faults {
         }
     }
 
-    /// Starts the noise, if asked for. It ends with the process or with its reader.
+    /// Starts the noise if it is enabled. It ends with the process or its reader.
     pub(crate) fn start_flood(&self) {
         if !self.stderr_flood {
             return;
@@ -94,8 +94,7 @@ impl Faults {
         });
     }
 
-    /// Notes that a call arrived, before anything else happens to it; or, with `answers`, what
-    /// people say whom it has asked.
+    /// Logs a received call before it is processed, or the call's `answers` to an elicitation.
     pub(crate) fn log(
         &self,
         tool: &str,
@@ -111,33 +110,33 @@ impl Faults {
         append_json_line(path, &line);
     }
 
-    /// Does what takes a moment, and notes when it begins and ends.
+    /// Does `work` and records its span.
     pub(crate) async fn record_span<T>(&self, tool: &str, work: impl Future<Output = T>) -> T {
         let Some(path) = &self.spans else { return work.await };
         append_json_line(path, &json!({ "tool": tool, "is": "begun" }));
-        let done = work.await;
+        let result = work.await;
         tokio::time::sleep(SPAN_PAUSE).await;
         append_json_line(path, &json!({ "tool": tool, "is": "ended" }));
-        done
+        result
     }
 
-    /// Exits or hangs if `tool` is the one chosen; to be called when its work is done.
+    /// Exits or hangs if `tool` is the selected one. Call it after the tool's work.
     pub(crate) async fn trigger(
         &self,
         tool: &str,
-        departure: &ClientDisconnect,
+        disconnect: &ClientDisconnect,
         context: &RequestContext<RoleServer>,
     ) {
         if self.exit_during.as_deref() == Some(tool) {
             std::process::exit(1);
         }
         if self.hang.as_deref() == Some(tool) {
-            departure.wait_or_cancelled(context).await;
+            disconnect.wait_or_cancelled(context).await;
         }
     }
 }
 
-/// Appends a line.
+/// Appends a line to a file.
 fn append_json_line(path: &Path, line: &Value) {
     let file = OpenOptions::new().create(true).append(true).open(path);
     if let Err(error) = file.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes())) {
@@ -145,22 +144,22 @@ fn append_json_line(path: &Path, line: &Value) {
     }
 }
 
-/// Runs a test tool; `None` if `tool` isn't one.
+/// Runs a test tool; `None` if `tool` is not one.
 pub(crate) async fn test_tool(
     tool: &str,
     arguments: &Map<String, Value>,
-    departure: &ClientDisconnect,
+    disconnect: &ClientDisconnect,
     context: &RequestContext<RoleServer>,
 ) -> Option<Result<Value, ToolError>> {
     let invalid = |problem: String| ToolError::InvalidArguments { tool: tool.to_owned(), problem };
-    let answer = match tool {
+    let result = match tool {
         "test_huge_result" => match HugeResultArgs::deserialize(arguments) {
-            Ok(ask) if ask.bytes <= HUGE_BYTES_MAX => Ok(Value::String("x".repeat(ask.bytes))),
+            Ok(args) if args.bytes <= HUGE_BYTES_MAX => Ok(Value::String("x".repeat(args.bytes))),
             Ok(_) => Err(invalid(format!("bytes must be at most {HUGE_BYTES_MAX}"))),
             Err(error) => Err(invalid(error.to_string())),
         },
         "test_hang" => {
-            departure.wait_or_cancelled(context).await;
+            disconnect.wait_or_cancelled(context).await;
             Err(ToolError::Scripted("cancelled".to_owned()))
         }
         "test_crash" => std::process::exit(1),
@@ -169,17 +168,19 @@ pub(crate) async fn test_tool(
             .map(|()| json!({ "noise": "written" }))
             .map_err(|error| invalid(error.to_string())),
         "test_fail" => match FailArgs::deserialize(arguments) {
-            Ok(ask) if ask.message.len() <= FAIL_BYTES_MAX => Err(ToolError::Scripted(ask.message)),
+            Ok(args) if args.message.len() <= FAIL_BYTES_MAX => {
+                Err(ToolError::Scripted(args.message))
+            }
             Ok(_) => Err(invalid(format!("message must be at most {FAIL_BYTES_MAX} bytes"))),
             Err(error) => Err(invalid(error.to_string())),
         },
         "test_request_meta" => Ok(json!({ "_meta": context.meta })),
         _ => return None,
     };
-    Some(answer)
+    Some(result)
 }
 
-/// Values that break careless hosts.
+/// Returns values that careless hosts mishandle.
 fn odd_values() -> Value {
     json!({
         "nan": "NaN",
@@ -197,7 +198,7 @@ fn odd_values() -> Value {
     })
 }
 
-/// What a careless server prints between two answers.
+/// Writes invalid lines to standard output, as a careless server does.
 fn noise() -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(b"debug: this line is not JSON\n\xff\xfe\xc3\x28 not UTF-8\n")?;

@@ -1,6 +1,6 @@
-//! `choose_hangar`: the one tool that asks a person something before it answers, in the way of
-//! either protocol era. Since 2026-07-28 the call is answered with what it needs and comes again
-//! with it; before, the server sends a request of its own while the call waits.
+//! `choose_hangar`: the tool that requests input from the user (elicitation), in both protocol eras.
+//! Since 2026-07-28 the result of the call names the input it needs, and the client repeats the call
+//! with it; before, the server sends a request of its own during the call.
 
 use rmcp::{
     ErrorData, RoleServer,
@@ -15,12 +15,12 @@ use serde_json::{Value, json};
 
 use crate::{arguments::TypeArgs, errors::ToolError, faults::Faults, market::Market};
 
-/// The name that the question has between us and the client.
+/// Key of the elicitation in the protocol messages.
 const ELICITATION_KEY: &str = "hangar";
-/// What there is to choose from.
+/// The hangars that the user may choose.
 const HANGARS: [&str; 3] = ["north", "south", "frozen"];
 
-/// Asks, or takes the answer.
+/// Requests the hangar, or returns the result of the answer.
 pub(crate) async fn choose_hangar(
     market: &Market,
     faults: &Faults,
@@ -28,26 +28,26 @@ pub(crate) async fn choose_hangar(
     context: &RequestContext<RoleServer>,
 ) -> Result<CallToolResponse, ErrorData> {
     let arguments = request.arguments.unwrap_or_default();
-    let wanted: TypeArgs = match serde_json::from_value(Value::Object(arguments.clone())) {
-        Ok(wanted) => wanted,
+    let args: TypeArgs = match serde_json::from_value(Value::Object(arguments.clone())) {
+        Ok(args) => args,
         Err(error) => {
             let (tool, problem) = ("choose_hangar".to_owned(), error.to_string());
             return Ok(ToolError::InvalidArguments { tool, problem }.into_result().into());
         }
     };
-    let item = match market.item(wanted.type_id.get()) {
+    let item = match market.item(args.type_id.get()) {
         Ok(item) => item.name.clone(),
         Err(error) => return Ok(error.into_result().into()),
     };
     if context.client_capabilities().is_none_or(|client| client.elicitation.is_none()) {
-        return Ok(error_response("this client has nobody who could be asked".to_owned()));
+        return Ok(error_response("the client does not support elicitation".to_owned()));
     }
-    let question = question(&item)?;
+    let elicitation = build_elicitation(&item)?;
     let is_stateless =
-        context.protocol_version().is_some_and(|it| it >= ProtocolVersion::V_2026_07_28);
+        context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28);
     let answer = match (is_stateless, request.input_responses) {
         (true, None) => {
-            let request = InputRequest::Elicitation(ElicitRequest::new(question));
+            let request = InputRequest::Elicitation(ElicitRequest::new(elicitation));
             let requests = InputRequests::from([(ELICITATION_KEY.to_owned(), request)]);
             return Ok(InputRequiredResult::from_input_requests(requests).into());
         }
@@ -57,7 +57,7 @@ pub(crate) async fn choose_hangar(
                 .map_err(|error| ErrorData::invalid_params(error.to_string(), None))?
         }
         (false, _) => tokio::select! {
-            answer = context.peer.create_elicitation(question) => {
+            answer = context.peer.create_elicitation(elicitation) => {
                 let answer = answer.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
                 let answers = InputResponses::from([(ELICITATION_KEY.to_owned(), json!(answer))]);
                 faults.log("choose_hangar", &arguments, &context.meta, Some(&answers));
@@ -66,7 +66,7 @@ pub(crate) async fn choose_hangar(
             () = context.ct.cancelled() => return Ok(error_response("cancelled".to_owned())),
         },
     };
-    Ok(response_from_answer(&item, wanted.type_id.get(), answer))
+    Ok(response_from_answer(&item, args.type_id.get(), answer))
 }
 
 fn response_from_answer(item: &str, type_id: u32, answer: ElicitResult) -> CallToolResponse {
@@ -78,13 +78,11 @@ fn response_from_answer(item: &str, type_id: u32, answer: ElicitResult) -> CallT
                 json!({"type_id": type_id, "item": item, "hangar": hangar, "crates": crates});
             CallToolResult::structured(chosen).into()
         }
-        (ElicitationAction::Accept, _) => {
-            error_response(format!("there is no such hangar for {item}"))
-        }
+        (ElicitationAction::Accept, _) => error_response(format!("unknown hangar for {item}")),
         (ElicitationAction::Decline, _) => {
-            error_response(format!("the person would not say which hangar {item} belongs to"))
+            error_response(format!("the user declined to choose a hangar for {item}"))
         }
-        _ => error_response(format!("nobody said which hangar {item} belongs to")),
+        _ => error_response(format!("no hangar was chosen for {item}")),
     }
 }
 
@@ -92,12 +90,12 @@ fn error_response(error: String) -> CallToolResponse {
     ToolError::Scripted(error).into_result().into()
 }
 
-fn question(item: &str) -> Result<ElicitRequestParams, ErrorData> {
+fn build_elicitation(item: &str) -> Result<ElicitRequestParams, ErrorData> {
     let schema = json!({
         "type": "object",
         "properties": {
             "hangar": {
-                "type": "string", "title": "Hangar", "description": "Where it is stored",
+                "type": "string", "title": "Hangar", "description": "Storage location",
                 "enum": HANGARS,
             },
             "crates": {

@@ -1,11 +1,9 @@
-//! The record file: one JSON line per effect, append-only, and the state it
-//! adds up to.
+//! The record file, an append-only file with one JSON line per effect, and the state computed from it.
 //!
-//! Every access takes the file's lock, reads what others appended since, and
-//! only then looks or writes. So several servers may share one file (an old one
-//! that is about to end and its successor, say), and an idempotency key is
-//! honoured across all of them. Knows nothing of the protocol. Called by `server`
-//! and `scan`, synchronously: a call holds the lock for one small write.
+//! Every access locks the file and first reads the lines that others have appended. Several servers may
+//! therefore share one file (for example a server that is shutting down and its successor), and an
+//! idempotency key is valid across all of them. Independent of the protocol. Called by `server` and
+//! `scan`, synchronously: a call holds the lock for one small write.
 
 use std::{
     collections::HashMap,
@@ -26,12 +24,12 @@ use crate::{
     state::{Effect, State},
 };
 
-/// A full record file refuses writes, so that reading it at start stays quick.
+/// Maximum number of records. A full file rejects writes, so that a start stays fast.
 const RECORDS_MAX: usize = 100_000;
-/// Longest idempotency key, in bytes.
+/// Maximum bytes of an idempotency key.
 const KEY_BYTES_MAX: usize = 256;
 
-/// Why the record file can't be used.
+/// The reason why the record file can't be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LedgerError {
     #[error("can't read or write {path}")]
@@ -40,7 +38,7 @@ pub(crate) enum LedgerError {
     NotARecord { path: PathBuf, line: usize, source: serde_json::Error },
 }
 
-/// One line of the record file.
+/// A line of the record file.
 #[derive(Debug, Serialize, Deserialize)]
 struct Record {
     at: String,
@@ -51,15 +49,15 @@ struct Record {
     result: Value,
 }
 
-/// What a recorded call answers.
+/// The result of a recorded call.
 #[derive(Debug, PartialEq)]
 pub(crate) struct RecordOutcome {
     pub(crate) result: Value,
-    /// The same key was recorded before, so nothing was done this time.
+    /// True if the key was recorded before and nothing was done.
     pub(crate) replayed: bool,
 }
 
-/// The record file and what it adds up to.
+/// The record file and its state.
 pub(crate) struct Ledger {
     market: Arc<Market>,
     path: PathBuf,
@@ -68,7 +66,7 @@ pub(crate) struct Ledger {
 
 struct Inner {
     file: File,
-    /// Bytes taken in so far; always just after a newline.
+    /// Number of bytes read; always directly after a newline.
     offset: u64,
     records: usize,
     state: State,
@@ -76,7 +74,7 @@ struct Inner {
 }
 
 impl Ledger {
-    /// Opens or creates the file and replays it.
+    /// Opens or creates the file and replays its records.
     pub(crate) fn open(path: PathBuf, market: Arc<Market>) -> Result<Self, LedgerError> {
         let file = OpenOptions::new().read(true).append(true).create(true).open(&path);
         let file = file.map_err(|source| LedgerError::Io { path: path.clone(), source })?;
@@ -87,12 +85,12 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// Looks at the state as the file has it now.
-    pub(crate) fn read<T>(&self, look: impl FnOnce(&State) -> T) -> Result<T, ToolError> {
-        self.with_locked_state(|inner| look(&inner.state)).map_err(to_tool_error)
+    /// Reads the state, up to date with the file.
+    pub(crate) fn read<T>(&self, query: impl FnOnce(&State) -> T) -> Result<T, ToolError> {
+        self.with_locked_state(|inner| query(&inner.state)).map_err(to_tool_error)
     }
 
-    /// Does `effect` unless `key` was recorded for the same tool before.
+    /// Records `effect`, unless `key` was recorded for the same tool before.
     pub(crate) fn record(
         &self,
         effect: Effect,
@@ -105,13 +103,16 @@ impl Ledger {
             .map_err(to_tool_error)?
     }
 
-    /// Runs `act` under the file's lock with everything in the file taken in.
-    fn with_locked_state<T>(&self, act: impl FnOnce(&mut Inner) -> T) -> Result<T, LedgerError> {
+    /// Runs `operation` with the file locked and the state up to date.
+    fn with_locked_state<T>(
+        &self,
+        operation: impl FnOnce(&mut Inner) -> T,
+    ) -> Result<T, LedgerError> {
         let io = |source| LedgerError::Io { path: self.path.clone(), source };
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         inner.file.lock().map_err(io)?;
         let outcome = match inner.catch_up() {
-            Ok(()) => Ok(act(&mut inner)),
+            Ok(()) => Ok(operation(&mut inner)),
             Err(CatchUpError::Io(source)) => Err(io(source)),
             Err(CatchUpError::NotARecord(line, source)) => {
                 Err(LedgerError::NotARecord { path: self.path.clone(), line, source })
@@ -134,11 +135,11 @@ impl From<io::Error> for CatchUpError {
 }
 
 impl Inner {
-    /// Takes in what the file holds beyond `offset`.
+    /// Reads the records after `offset`.
     fn catch_up(&mut self) -> Result<(), CatchUpError> {
         let length = self.file.metadata()?.len();
         if length < self.offset {
-            // Somebody emptied the file under us: it is the truth, so start over.
+            // The file was truncated by another program: start again from its content.
             (self.offset, self.records) = (0, 0);
             self.state = State::default();
             self.keys.clear();
@@ -157,10 +158,10 @@ impl Inner {
             self.apply_record(record);
         }
         if complete < bytes.len() {
-            // Writers append whole lines under the lock, so a line without its
-            // end was cut off by a crash and its call was never answered.
+            // Writers append complete lines under the lock. An incomplete line was cut off by a
+            // crash, and its call was never answered.
             let line = self.records + 1;
-            eprintln!("market: ignoring a cut-off record in line {line}");
+            eprintln!("market: ignoring an incomplete record in line {line}");
             self.file.set_len(self.offset)?;
         }
         Ok(())
@@ -181,9 +182,9 @@ impl Inner {
         key: Option<String>,
     ) -> Result<RecordOutcome, ToolError> {
         if let Some(key) = &key
-            && let Some((done, result)) = self.keys.get(&(effect.tool(), key.clone()))
+            && let Some((recorded, result)) = self.keys.get(&(effect.tool(), key.clone()))
         {
-            return if *done == effect {
+            return if *recorded == effect {
                 Ok(RecordOutcome { result: result.clone(), replayed: true })
             } else {
                 Err(ToolError::KeyReused(key.clone()))
@@ -199,12 +200,12 @@ impl Inner {
         Ok(RecordOutcome { result, replayed: false })
     }
 
-    /// One write of one whole line.
+    /// Appends a record in one write.
     fn append(&mut self, record: &Record) -> io::Result<()> {
         let mut line = serde_json::to_vec(record)?;
         line.push(b'\n');
         if let Err(error) = self.file.write_all(&line).and_then(|()| self.file.flush()) {
-            // Half a line must not stay: the call is about to answer that it failed.
+            // Remove a partial line: the call is about to report a failure.
             self.file.set_len(self.offset)?;
             return Err(error);
         }
@@ -214,7 +215,7 @@ impl Inner {
 }
 
 fn to_tool_error(error: LedgerError) -> ToolError {
-    // The operator's text: the model's says only that the record can't be used.
+    // The operator gets the cause; the model gets only the error.
     eprintln!(
         "market: {error}: {}",
         std::error::Error::source(&error).map_or_else(String::new, ToString::to_string)
@@ -222,7 +223,7 @@ fn to_tool_error(error: LedgerError) -> ToolError {
     ToolError::Record(error.to_string())
 }
 
-/// RFC 3339, UTC, milliseconds.
+/// Returns the current time in RFC 3339, UTC, with milliseconds.
 fn now() -> String {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let millis = i64::try_from(since.as_millis()).unwrap_or(i64::MAX);

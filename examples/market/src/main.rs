@@ -1,11 +1,11 @@
 //! `greenroom-market`: an MCP server over stdio with market tools of every risk.
 //!
-//! It is Greenroom's worked example: small bundled data, writes that really
-//! write, one flaky tool, one slow tool. Standard output carries the protocol
-//! and nothing else; standard error carries a few lines for the operator.
+//! It is Greenroom's example server: small bundled data, writes with lasting effects, one flaky tool
+//! and one slow tool. Standard output carries only the protocol; standard error has messages for the
+//! operator.
 //!
-//! `main` wires the rooms together: [`market`] (what is for sale), [`ledger`]
-//! (what was done), [`server`] (the protocol), [`faults`] (switches for tests).
+//! `main` connects the modules: [`market`] (the data), [`ledger`] (the recorded effects), [`server`]
+//! (the protocol) and [`faults`] (switches for tests).
 
 use std::sync::Arc;
 
@@ -25,16 +25,16 @@ mod server;
 mod state;
 mod tool_list;
 
-/// Where effects are recorded when `MARKET_FILE` is not set.
+/// The record file if `MARKET_FILE` is not set.
 const RECORD_FILE_DEFAULT: &str = "market.jsonl";
 
 fn main() -> anyhow::Result<()> {
-    // One thread is enough: every tool but the scan answers without waiting.
+    // One thread is enough: every tool except the scan returns without waiting.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let served = runtime.block_on(serve());
-    // A call that never answers must not keep a server whose client has left.
+    let result = runtime.block_on(serve());
+    // A hanging call must not keep the process alive after the client has disconnected.
     runtime.shutdown_background();
-    served
+    result
 }
 
 async fn serve() -> anyhow::Result<()> {
@@ -45,14 +45,14 @@ async fn serve() -> anyhow::Result<()> {
     let faults = faults::Faults::from_env();
     faults.start_flood();
 
-    let departure = disconnect::ClientDisconnect::default();
-    let input = disconnect::WatchedInput::new(departure.clone());
-    let server = server::MarketServer::new(market, ledger, faults, departure)?;
+    let disconnect = disconnect::ClientDisconnect::default();
+    let input = disconnect::WatchedInput::new(disconnect.clone());
+    let server = server::MarketServer::new(market, ledger, faults, disconnect)?;
     let running = match server.serve((input, tokio::io::stdout())).await {
         Ok(running) => running,
-        // A client that leaves before saying anything is not an error.
+        // A disconnect before the first message is not an error.
         Err(rmcp::service::ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
-        Err(error) => return Err(error).context("starting the MCP conversation"),
+        Err(error) => return Err(error).context("starting the MCP session"),
     };
     running.waiting().await.context("serving MCP over stdio")?;
     Ok(())

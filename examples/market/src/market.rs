@@ -1,6 +1,6 @@
-//! What is for sale: regions, items, prices, blueprints and war losses, read
-//! once from the data bundled into the binary. It never changes while running
-//! and knows nothing of tools or the protocol. `read`, `scan` and `state` ask it.
+//! The market data: regions, items, prices, blueprints and war losses, parsed once from data bundled
+//! into the binary. The data is constant. Independent of tools and the protocol. Used by `queries`,
+//! `scan` and `state`.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub(crate) struct Region {
     pub(crate) hub: String,
 }
 
-/// A kind of thing that can be traded.
+/// A type of item that can be traded.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Item {
     pub(crate) type_id: u32,
@@ -27,7 +27,7 @@ pub(crate) struct Item {
     pub(crate) volume_m3: f64,
 }
 
-/// An item's market in one region. Prices are ISK per unit, `volume` is units a day.
+/// The market of an item in a region. Prices are in ISK per unit; `volume` is in units per day.
 #[derive(Debug, Clone, Copy, Deserialize)]
 pub(crate) struct Quote {
     pub(crate) region_id: u32,
@@ -37,7 +37,7 @@ pub(crate) struct Quote {
     pub(crate) volume: u64,
 }
 
-/// What it takes to build one unit.
+/// The requirements for building one unit.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Blueprint {
     pub(crate) type_id: u32,
@@ -46,14 +46,14 @@ pub(crate) struct Blueprint {
     pub(crate) materials: Vec<Material>,
 }
 
-/// One line of a blueprint.
+/// A material of a blueprint.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Material {
     pub(crate) type_id: u32,
     pub(crate) quantity: u64,
 }
 
-/// How many of a type are destroyed in a region, on average.
+/// The average number of units of a type destroyed per day in a region.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Loss {
     pub(crate) region_id: u32,
@@ -70,7 +70,7 @@ struct Bundle {
     losses: Vec<Loss>,
 }
 
-/// The whole market, indexed.
+/// The market data, indexed by id.
 #[derive(Debug)]
 pub(crate) struct Market {
     regions: BTreeMap<u32, Region>,
@@ -81,7 +81,7 @@ pub(crate) struct Market {
 }
 
 impl Market {
-    /// The market bundled into this binary.
+    /// Parses the bundled data.
     pub(crate) fn bundled() -> Result<Self, serde_json::Error> {
         let bundle: Bundle = serde_json::from_str(DATA)?;
         Ok(Self {
@@ -126,12 +126,12 @@ impl Market {
         self.blueprints.values()
     }
 
-    /// Losses in one region, in no particular order.
+    /// Returns the losses in a region, in no particular order.
     pub(crate) fn losses(&self, region_id: u32) -> impl Iterator<Item = &Loss> {
         self.losses.iter().filter(move |loss| loss.region_id == region_id)
     }
 
-    /// What building one unit costs with materials bought in `region_id`, job fee included.
+    /// Returns the cost of building one unit with materials bought in `region_id`, with the job fee.
     pub(crate) fn cost(&self, region_id: u32, blueprint: &Blueprint) -> Result<f64, ToolError> {
         let mut total = blueprint.job_fee;
         for material in &blueprint.materials {
@@ -142,17 +142,17 @@ impl Market {
     }
 }
 
-/// Rounded to cents, as ISK is shown everywhere.
+/// Rounds to cents, the precision of ISK amounts.
 pub(crate) fn round_isk(amount: f64) -> f64 {
     (amount * 100.0).round() / 100.0
 }
 
-/// A percentage rounded to one decimal.
+/// Returns a percentage rounded to one decimal.
 pub(crate) fn percent(part: f64, whole: f64) -> f64 {
     (part / whole * 1000.0).round() / 10.0
 }
 
-/// Quantities stay far below 2^53, so nothing is lost.
+/// Converts a quantity. Quantities are far below 2^53, so the conversion is exact.
 pub(crate) fn quantity_as_f64(quantity: u64) -> f64 {
     quantity as f64
 }

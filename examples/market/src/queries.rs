@@ -1,6 +1,5 @@
-//! The read-only tools that ask the market: pure functions from parsed
-//! arguments to a JSON value. The one exception to purity is [`PriceFeed`],
-//! which decides when `get_production_cost` fails. Called by `server`.
+//! The read-only tools: pure functions from parsed arguments to a JSON value. The exception is
+//! [`PriceFeed`], which decides when `get_production_cost` fails. Called by `server`.
 
 use std::{
     collections::HashMap,
@@ -18,18 +17,18 @@ use crate::{
     market::{Blueprint, Market, percent, quantity_as_f64, round_isk},
 };
 
-/// The Forge, where prices are taken from when no region is named.
+/// The Forge, the region of prices if a call names no region.
 pub(crate) const REGION_DEFAULT: u32 = 10_000_002;
-/// `get_production_cost` fails so often for each set of arguments before it answers.
+/// Number of failures of `get_production_cost` for each set of arguments before it succeeds.
 const FEED_FAILURES: u32 = 2;
-/// `get_production_cost` never answers for this type (Vexor).
+/// The type (Vexor) for which `get_production_cost` always fails.
 const TYPE_NEVER_PRICED: u32 = 626;
 const DAYS_DEFAULT: u32 = 7;
 const LIMIT_DEFAULT: u32 = 5;
 
-/// The price feed that `get_production_cost` depends on; it is unreliable on purpose.
+/// The deliberately unreliable price feed of `get_production_cost`.
 ///
-/// Only known types and regions are counted, so the table is bounded by the market.
+/// Only known types and regions are counted, so the size of the table is bounded by the market.
 #[derive(Default)]
 pub(crate) struct PriceFeed {
     failures: Mutex<HashMap<(u32, u32), u32>>,
@@ -50,18 +49,18 @@ impl PriceFeed {
     }
 }
 
-pub(crate) fn search_item(market: &Market, ask: &SearchItem) -> Value {
-    let wanted = ask.query.to_lowercase();
+pub(crate) fn search_item(market: &Market, args: &SearchItem) -> Value {
+    let query = args.query.to_lowercase();
     let items: Vec<Value> = market
         .items()
-        .filter(|item| item.name.to_lowercase().contains(&wanted))
+        .filter(|item| item.name.to_lowercase().contains(&query))
         .map(|item| json!({ "type_id": item.type_id, "name": item.name }))
         .collect();
-    json!({ "query": ask.query, "count": items.len(), "items": items })
+    json!({ "query": args.query, "count": items.len(), "items": items })
 }
 
-pub(crate) fn item_info(market: &Market, ask: &TypeArgs) -> Result<Value, ToolError> {
-    let item = market.item(ask.type_id.get())?;
+pub(crate) fn item_info(market: &Market, args: &TypeArgs) -> Result<Value, ToolError> {
+    let item = market.item(args.type_id.get())?;
     Ok(json!({
         "type_id": item.type_id,
         "name": item.name,
@@ -71,8 +70,8 @@ pub(crate) fn item_info(market: &Market, ask: &TypeArgs) -> Result<Value, ToolEr
     }))
 }
 
-pub(crate) fn market_stats(market: &Market, ask: &RegionTypeArgs) -> Result<Value, ToolError> {
-    let quote = market.quote(ask.region_id.get(), ask.type_id.get())?;
+pub(crate) fn market_stats(market: &Market, args: &RegionTypeArgs) -> Result<Value, ToolError> {
+    let quote = market.quote(args.region_id.get(), args.type_id.get())?;
     let region = market.region(quote.region_id)?;
     let item = market.item(quote.type_id)?;
     Ok(json!({
@@ -88,8 +87,8 @@ pub(crate) fn market_stats(market: &Market, ask: &RegionTypeArgs) -> Result<Valu
     }))
 }
 
-pub(crate) fn market_prices(market: &Market, ask: &MarketPrices) -> Result<Value, ToolError> {
-    let type_ids: Vec<u32> = match &ask.type_ids {
+pub(crate) fn market_prices(market: &Market, args: &MarketPrices) -> Result<Value, ToolError> {
+    let type_ids: Vec<u32> = match &args.type_ids {
         Some(ids) => ids.iter().map(|id| id.get()).collect(),
         None => market.items().map(|item| item.type_id).collect(),
     };
@@ -109,13 +108,13 @@ pub(crate) fn market_prices(market: &Market, ask: &MarketPrices) -> Result<Value
     Ok(json!({ "count": prices.len(), "prices": prices }))
 }
 
-pub(crate) fn compare_regions(market: &Market, ask: &TypeArgs) -> Result<Value, ToolError> {
-    let item = market.item(ask.type_id.get())?;
+pub(crate) fn compare_regions(market: &Market, args: &TypeArgs) -> Result<Value, ToolError> {
+    let item = market.item(args.type_id.get())?;
     let mut quotes: Vec<_> =
         market.regions().filter_map(|r| market.quote(r.region_id, item.type_id).ok()).collect();
     quotes.sort_by(|a, b| a.lowest_sell.total_cmp(&b.lowest_sell));
-    let dearest = quotes.iter().max_by(|a, b| a.highest_buy.total_cmp(&b.highest_buy));
-    let sell_in = dearest.map(|quote| quote.region_id);
+    let best_buyer = quotes.iter().max_by(|a, b| a.highest_buy.total_cmp(&b.highest_buy));
+    let sell_in = best_buyer.map(|quote| quote.region_id);
     let buy_in = quotes.first().map(|quote| quote.region_id);
     let mut regions = Vec::with_capacity(quotes.len());
     for quote in quotes {
@@ -137,10 +136,10 @@ pub(crate) fn compare_regions(market: &Market, ask: &TypeArgs) -> Result<Value, 
     }))
 }
 
-/// Type ids and counts only: names are looked up with `get_item_info`.
-pub(crate) fn war_losses(market: &Market, ask: &WarLosses) -> Result<Value, ToolError> {
-    let region = market.region(ask.region_id.get())?;
-    let days = ask.days.unwrap_or(DAYS_DEFAULT);
+/// Returns type ids and counts only. `get_item_info` returns the name of a type.
+pub(crate) fn war_losses(market: &Market, args: &WarLosses) -> Result<Value, ToolError> {
+    let region = market.region(args.region_id.get())?;
+    let days = args.days.unwrap_or(DAYS_DEFAULT);
     let mut losses: Vec<(u32, u64)> = market
         .losses(region.region_id)
         // Bundled averages are small and positive, so the cast is exact.
@@ -162,11 +161,11 @@ pub(crate) fn war_losses(market: &Market, ask: &WarLosses) -> Result<Value, Tool
 pub(crate) fn production_cost(
     market: &Market,
     feed: &PriceFeed,
-    ask: &ProductionCost,
+    args: &ProductionCost,
 ) -> Result<Value, ToolError> {
-    let region_id = ask.region_id.map_or(REGION_DEFAULT, |id| id.get());
+    let region_id = args.region_id.map_or(REGION_DEFAULT, |id| id.get());
     let region = market.region(region_id)?;
-    let blueprint = market.blueprint(ask.type_id.get())?;
+    let blueprint = market.blueprint(args.type_id.get())?;
     let item = market.item(blueprint.type_id)?;
     feed.poll(item.type_id, region_id)?;
 
@@ -193,7 +192,7 @@ pub(crate) fn production_cost(
     }))
 }
 
-/// Cost, revenue and margin of building one unit and selling it in the same region.
+/// Cost, price and volume of building one unit and selling it in the same region.
 struct Economics {
     cost: f64,
     sell: f64,
@@ -211,7 +210,7 @@ impl Economics {
         round_isk(self.sell - self.cost)
     }
 
-    /// The profit of a day in which every unit traded were ours.
+    /// Returns the daily profit if this builder had the whole volume of the market.
     fn daily_profit_max(&self) -> f64 {
         round_isk(self.profit() * quantity_as_f64(self.volume))
     }
@@ -219,10 +218,10 @@ impl Economics {
 
 pub(crate) fn production_economics(
     market: &Market,
-    ask: &RegionTypeArgs,
+    args: &RegionTypeArgs,
 ) -> Result<Value, ToolError> {
-    let region = market.region(ask.region_id.get())?;
-    let blueprint = market.blueprint(ask.type_id.get())?;
+    let region = market.region(args.region_id.get())?;
+    let blueprint = market.blueprint(args.type_id.get())?;
     let economics = Economics::compute(market, region.region_id, blueprint)?;
     Ok(json!({
         "type_id": blueprint.type_id,
@@ -238,12 +237,12 @@ pub(crate) fn production_economics(
     }))
 }
 
-/// Ranked by what a day could earn at most; type ids only.
+/// Returns type ids ranked by [`Economics::daily_profit_max`].
 pub(crate) fn economic_opportunities(
     market: &Market,
-    ask: &Opportunities,
+    args: &Opportunities,
 ) -> Result<Value, ToolError> {
-    let region = market.region(ask.region_id.get())?;
+    let region = market.region(args.region_id.get())?;
     let mut found = Vec::new();
     for blueprint in market.blueprints() {
         let economics = Economics::compute(market, region.region_id, blueprint)?;
@@ -252,7 +251,7 @@ pub(crate) fn economic_opportunities(
         }
     }
     found.sort_by(|(_, a), (_, b)| b.daily_profit_max().total_cmp(&a.daily_profit_max()));
-    let limit = ask.limit.unwrap_or(LIMIT_DEFAULT) as usize;
+    let limit = args.limit.unwrap_or(LIMIT_DEFAULT) as usize;
     let opportunities: Vec<Value> = found
         .iter()
         .take(limit)

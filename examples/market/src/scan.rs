@@ -1,6 +1,5 @@
-//! `scan_opportunities`, the slow tool: it takes its time in steps, reports
-//! progress after each, and stops at once when the client cancels, leaving a
-//! `scan_cancelled` record. Called by `server`.
+//! `scan_opportunities`, the slow tool: it runs in steps, reports progress after each step, and stops
+//! at once when the client cancels it, with a `scan_cancelled` record. Called by `server`.
 
 use std::time::Duration;
 
@@ -21,22 +20,22 @@ use crate::{
 };
 
 const SECONDS_DEFAULT: f64 = 2.0;
-/// A scan has so many steps, or one a second if that is more.
+/// Minimum number of steps of a scan. A longer scan has one step per second.
 const STEPS_MIN: f64 = 10.0;
-/// At most so many opportunities are answered.
+/// Maximum number of opportunities in the result.
 const FOUND_MAX: usize = 10;
 
-/// Runs the whole scan; cancellation ends it early with a text nobody reads.
+/// Runs the scan. The text of a cancelled scan does not reach the client.
 pub(crate) async fn scan(
     market: &Market,
     ledger: &Ledger,
-    ask: Scan,
-    departure: &ClientDisconnect,
+    args: Scan,
+    disconnect: &ClientDisconnect,
     context: &RequestContext<RoleServer>,
 ) -> Result<Value, ToolError> {
-    let region_id = ask.region_id.get();
+    let region_id = args.region_id.get();
     market.region(region_id)?;
-    let seconds = ask.seconds.unwrap_or(SECONDS_DEFAULT);
+    let seconds = args.seconds.unwrap_or(SECONDS_DEFAULT);
     let steps = seconds.ceil().max(STEPS_MIN);
     let pause = Duration::from_secs_f64(seconds / steps);
     let token = context.meta.get_progress_token();
@@ -46,32 +45,37 @@ pub(crate) async fn scan(
         tokio::select! {
             biased;
             () = context.ct.cancelled() => {
-                ledger.record(Effect::ScanCancelled(ask), None)?;
+                ledger.record(Effect::ScanCancelled(args), None)?;
                 return Err(ToolError::Scripted("the scan was cancelled".to_owned()));
             }
-            () = departure.wait() => {
-                return Err(ToolError::Scripted("the client has left".to_owned()));
+            () = disconnect.wait() => {
+                return Err(ToolError::Scripted("the client has disconnected".to_owned()));
             }
             () = tokio::time::sleep(pause) => done += 1.0,
         }
         if let Some(token) = &token {
-            report(context, token.clone(), done, steps).await;
+            report_progress(context, token.clone(), done, steps).await;
         }
     }
     find_opportunities(market, region_id)
 }
 
-async fn report(context: &RequestContext<RoleServer>, token: ProgressToken, done: f64, of: f64) {
+async fn report_progress(
+    context: &RequestContext<RoleServer>,
+    token: ProgressToken,
+    done: f64,
+    total: f64,
+) {
     let progress = ProgressNotificationParam::new(token, done)
-        .with_total(of)
-        .with_message(format!("scanned {done} of {of} market groups"));
-    // Progress is a courtesy: a client that has left will cancel or be noticed elsewhere.
+        .with_total(total)
+        .with_message(format!("scanned {done} of {total} market groups"));
+    // A failure is only logged: a disconnect or a cancellation ends the scan elsewhere.
     if let Err(error) = context.peer.notify_progress(progress).await {
         eprintln!("market: can't report progress: {error}");
     }
 }
 
-/// Items whose lowest sell price here is below the best buy price elsewhere.
+/// Finds items whose lowest sell price here is below the highest buy price in another region.
 fn find_opportunities(market: &Market, region_id: u32) -> Result<Value, ToolError> {
     let region = market.region(region_id)?;
     let mut found = Vec::new();

@@ -1,9 +1,7 @@
-//! The MCP server: lists the tools and routes each call to the room that
-//! answers it. Both protocol eras come from `rmcp`: a client may open with
-//! `initialize`, or with `server/discover` and self-contained requests.
+//! The MCP server: lists the tools and dispatches each call. `rmcp` implements both protocol eras: a
+//! client may start with `initialize`, or with `server/discover` and self-contained requests.
 //!
-//! It owns nothing but the wiring; results and errors become MCP results here
-//! and nowhere else.
+//! Results and errors are converted to MCP results only here.
 
 use std::sync::Arc;
 
@@ -33,40 +31,41 @@ use crate::{
     tool_list,
 };
 
-/// `_meta` key of a request that names its idempotency key.
+/// `_meta` key of a request with its idempotency key.
 const META_IDEMPOTENCY_KEY: &str = "greenroom/idempotency_key";
-/// `_meta` key of a result that was recorded earlier under the same key.
+/// `_meta` key of a result that was recorded earlier with the same key.
 const META_REPLAYED: &str = "greenroom/replayed";
 
 const INSTRUCTIONS: &str = "Market data, shopping lists and orders of a small trading company. \
     Prices are in ISK. Items and regions are named by ids: find a type id with search_item.";
 
-/// The server, one for the process.
+/// The server; one per process.
 pub(crate) struct MarketServer {
     market: Arc<Market>,
     ledger: Ledger,
     feed: PriceFeed,
     faults: Faults,
-    departure: ClientDisconnect,
+    disconnect: ClientDisconnect,
     tools: Vec<Tool>,
 }
 
-/// A successful answer, and whether it was recorded earlier.
+/// A successful result.
 struct ToolAnswer {
     value: Value,
+    /// True if the result was recorded earlier with the same key.
     replayed: bool,
 }
 
 impl MarketServer {
-    /// Fails only if a tool's schema is not one MCP allows.
+    /// Creates the server. Fails only if a tool's schema is not allowed by MCP.
     pub(crate) fn new(
         market: Arc<Market>,
         ledger: Ledger,
         faults: Faults,
-        departure: ClientDisconnect,
+        disconnect: ClientDisconnect,
     ) -> anyhow::Result<Self> {
         let tools = tool_list::tools(faults.test_tools).map_err(|error| anyhow!(error))?;
-        Ok(Self { market, ledger, feed: PriceFeed::default(), faults, departure, tools })
+        Ok(Self { market, ledger, feed: PriceFeed::default(), faults, disconnect, tools })
     }
 
     async fn run_tool(
@@ -81,19 +80,19 @@ impl MarketServer {
                 .record_span(tool, self.run_writing_tool(tool, effect?, context))
                 .await;
         }
-        let value = match faults::test_tool(tool, arguments, &self.departure, context).await {
-            Some(tested) => tested?,
+        let value = match faults::test_tool(tool, arguments, &self.disconnect, context).await {
+            Some(result) => result?,
             None if tool == "scan_opportunities" => {
-                let ask = parse(tool, arguments)?;
-                scan::scan(&self.market, &self.ledger, ask, &self.departure, context).await?
+                let args = parse(tool, arguments)?;
+                scan::scan(&self.market, &self.ledger, args, &self.disconnect, context).await?
             }
             None => self.run_reading_tool(tool, arguments)?,
         };
-        self.faults.trigger(tool, &self.departure, context).await;
+        self.faults.trigger(tool, &self.disconnect, context).await;
         Ok(ToolAnswer { value, replayed: false })
     }
 
-    /// The tools that change something.
+    /// Runs a tool with an effect.
     async fn run_writing_tool(
         &self,
         tool: &str,
@@ -103,12 +102,12 @@ impl MarketServer {
         let key = context.meta.get(META_IDEMPOTENCY_KEY).and_then(Value::as_str);
         let recorded = self.ledger.record(effect, key.map(str::to_owned))?;
         if !recorded.replayed {
-            self.faults.trigger(tool, &self.departure, context).await;
+            self.faults.trigger(tool, &self.disconnect, context).await;
         }
         Ok(ToolAnswer { value: recorded.result, replayed: recorded.replayed })
     }
 
-    /// The tools that only look and answer at once.
+    /// Runs a read-only tool.
     fn run_reading_tool(
         &self,
         tool: &str,
@@ -136,15 +135,15 @@ impl MarketServer {
                 self.ledger.read(|state| state.bookmarks())
             }
             "get_shopping_list" => {
-                let ask = parse(tool, arguments)?;
-                self.ledger.read(|state| state.shopping_list(market, &ask))?
+                let args = parse(tool, arguments)?;
+                self.ledger.read(|state| state.shopping_list(market, &args))?
             }
             "export_shopping_list" => {
-                let ask = parse(tool, arguments)?;
-                self.ledger.read(|state| state.export(market, &ask))?
+                let args = parse(tool, arguments)?;
+                self.ledger.read(|state| state.export(market, &args))?
             }
-            // Listed tools all have a line above; a test calls every one of them.
-            unrouted => Err(ToolError::Scripted(format!("tool {unrouted} is not implemented"))),
+            // Every listed tool has an arm above; a test calls each of them.
+            name => Err(ToolError::Scripted(format!("tool {name} is not implemented"))),
         }
     }
 }
@@ -188,8 +187,8 @@ impl ServerHandler for MarketServer {
             return Err(ErrorData::invalid_params(format!("unknown tool: {tool}"), None));
         }
         let none = Map::new();
-        let passed = request.arguments.as_ref().unwrap_or(&none);
-        self.faults.log(tool, passed, &context.meta, request.input_responses.as_ref());
+        let arguments = request.arguments.as_ref().unwrap_or(&none);
+        self.faults.log(tool, arguments, &context.meta, request.input_responses.as_ref());
         if tool == "choose_hangar" {
             return hangar::choose_hangar(&self.market, &self.faults, request, &context).await;
         }
@@ -198,7 +197,7 @@ impl ServerHandler for MarketServer {
         let result = match self.run_tool(tool, &arguments, &context).await {
             Ok(answer) => {
                 let mut result = if let Value::String(text) = answer.value {
-                    // Only a test tool answers bare text; it has no structure to send twice.
+                    // Only a test tool returns plain text, which has no structured content.
                     CallToolResult::success(vec![ContentBlock::text(text)])
                 } else {
                     CallToolResult::structured(answer.value)

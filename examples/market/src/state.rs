@@ -1,9 +1,8 @@
-//! What the writing tools have done: shopping lists, bookmarks, orders and the
-//! wallet, as a fold over recorded effects.
+//! The state of shopping lists, bookmarks, orders and the wallet, as a fold over recorded effects.
 //!
-//! [`State::result_of`] says what an effect would answer, or why it can't
-//! happen, and changes nothing; [`State::apply`] takes a recorded effect and
-//! can't fail. Both are pure, so life and replay agree. Owned by `ledger`.
+//! [`State::compute_result`] returns the result of an effect, or the reason why it fails, and changes
+//! nothing; [`State::apply`] applies a recorded effect and cannot fail. Both are pure, so a replay gives
+//! the same state. Owned by `ledger`.
 
 use std::collections::BTreeMap;
 
@@ -20,12 +19,12 @@ use crate::{
     queries::REGION_DEFAULT,
 };
 
-/// What the wallet holds before anything happened, in cents.
+/// Initial balance of the wallet in cents.
 const WALLET_CENTS_START: i64 = 125_000_000_000;
-/// The id before the first order's.
+/// The id before the first order's id.
 const ORDER_ID_START: u64 = 7000;
 
-/// One thing that was done, as it is recorded: the tool and its arguments.
+/// An effect as it is recorded: the tool and its arguments.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "tool", content = "arguments", rename_all = "snake_case")]
 pub(crate) enum Effect {
@@ -36,12 +35,12 @@ pub(crate) enum Effect {
     UpdateBookmark(UpdateBookmark),
     MarketOrderCreate(CreateOrder),
     WalletTransfer(Transfer),
-    /// Not a tool: the note that a scan stopped because it was cancelled.
+    /// Not a tool: records that a scan was cancelled.
     ScanCancelled(Scan),
 }
 
 impl Effect {
-    /// The effect a call of this tool asks for; `None` if the tool doesn't write.
+    /// Parses the effect of a call; `None` if the tool has no effect.
     pub(crate) fn parse(
         tool: &str,
         arguments: &Map<String, Value>,
@@ -62,7 +61,7 @@ impl Effect {
         }))
     }
 
-    /// The tool's name, as recorded.
+    /// Returns the name of the tool in the record.
     pub(crate) fn tool(&self) -> &'static str {
         match self {
             Self::CreateShoppingList(_) => "create_shopping_list",
@@ -93,7 +92,7 @@ struct Bookmark {
     system: String,
 }
 
-/// Everything recorded effects add up to.
+/// The state after all recorded effects.
 #[derive(Debug)]
 pub(crate) struct State {
     lists: BTreeMap<u64, ShoppingList>,
@@ -120,116 +119,116 @@ impl Default for State {
 }
 
 impl State {
-    /// What `effect` would answer now, or why it can't happen.
+    /// Returns the result of `effect` on the current state, or the reason why it fails.
     pub(crate) fn compute_result(
         &self,
         market: &Market,
         effect: &Effect,
     ) -> Result<Value, ToolError> {
         match effect {
-            Effect::CreateShoppingList(ask) => {
-                Ok(json!({ "list_id": self.last_list_id + 1, "name": ask.name }))
+            Effect::CreateShoppingList(args) => {
+                Ok(json!({ "list_id": self.last_list_id + 1, "name": args.name }))
             }
-            Effect::AddShoppingItem(ask) => {
-                let item = market.item(ask.type_id.get())?;
-                let list = self.list(ask.list_id.get())?;
+            Effect::AddShoppingItem(args) => {
+                let item = market.item(args.type_id.get())?;
+                let list = self.list(args.list_id.get())?;
                 let before = list.quantities.get(&item.type_id).copied().unwrap_or(0);
                 Ok(json!({
-                    "list_id": ask.list_id,
+                    "list_id": args.list_id,
                     "type_id": item.type_id,
                     "name": item.name,
-                    "added": ask.quantity,
-                    "quantity": before.saturating_add(ask.quantity),
+                    "added": args.quantity,
+                    "quantity": before.saturating_add(args.quantity),
                 }))
             }
-            Effect::DeleteShoppingList(ask) => {
-                let list = self.list(ask.list_id.get())?;
-                Ok(json!({ "list_id": ask.list_id, "name": list.name, "deleted": true }))
+            Effect::DeleteShoppingList(args) => {
+                let list = self.list(args.list_id.get())?;
+                Ok(json!({ "list_id": args.list_id, "name": list.name, "deleted": true }))
             }
-            Effect::CreateBookmark(ask) => Ok(json!({
+            Effect::CreateBookmark(args) => Ok(json!({
                 "bookmark_id": self.last_bookmark_id + 1,
-                "name": ask.name,
-                "system": ask.system,
+                "name": args.name,
+                "system": args.system,
             })),
-            Effect::UpdateBookmark(ask) => {
-                let id = ask.bookmark_id.get();
+            Effect::UpdateBookmark(args) => {
+                let id = args.bookmark_id.get();
                 let bookmark = self.bookmarks.get(&id).ok_or(ToolError::UnknownBookmark(id))?;
-                Ok(json!({ "bookmark_id": id, "name": ask.name, "system": bookmark.system }))
+                Ok(json!({ "bookmark_id": id, "name": args.name, "system": bookmark.system }))
             }
-            Effect::MarketOrderCreate(ask) => self.order(market, ask),
-            Effect::WalletTransfer(ask) => {
-                let left = self.wallet_cents - cents(ask.amount);
-                if left < 0 {
-                    return Err(self.insufficient("the transfer", ask.amount));
+            Effect::MarketOrderCreate(args) => self.order(market, args),
+            Effect::WalletTransfer(args) => {
+                let remaining = self.wallet_cents - cents(args.amount);
+                if remaining < 0 {
+                    return Err(self.insufficient("the transfer", args.amount));
                 }
                 Ok(json!({
                     "transfer_id": self.last_transfer_id + 1,
-                    "to": ask.to,
-                    "amount": round_isk(ask.amount),
-                    "wallet_balance": isk(left),
+                    "to": args.to,
+                    "amount": round_isk(args.amount),
+                    "wallet_balance": isk(remaining),
                 }))
             }
             Effect::ScanCancelled(_) => Ok(json!({ "cancelled": true })),
         }
     }
 
-    /// A buy order pays into escrow at once; a sell order costs nothing yet.
-    fn order(&self, market: &Market, ask: &CreateOrder) -> Result<Value, ToolError> {
-        let quote = market.quote(ask.region_id.get(), ask.type_id.get())?;
-        let best = match ask.side {
+    /// Returns the result of an order. A buy order pays its total into escrow; a sell order is free.
+    fn order(&self, market: &Market, args: &CreateOrder) -> Result<Value, ToolError> {
+        let quote = market.quote(args.region_id.get(), args.type_id.get())?;
+        let best = match args.side {
             Side::Buy => quote.lowest_sell,
             Side::Sell => quote.highest_buy,
         };
-        let price = round_isk(ask.price.unwrap_or(best));
-        let total = round_isk(price * quantity_as_f64(ask.quantity));
-        let escrow = match ask.side {
+        let price = round_isk(args.price.unwrap_or(best));
+        let total = round_isk(price * quantity_as_f64(args.quantity));
+        let escrow = match args.side {
             Side::Buy => total,
             Side::Sell => 0.0,
         };
-        let left = self.wallet_cents.saturating_sub(cents(escrow));
-        if left < 0 {
+        let remaining = self.wallet_cents.saturating_sub(cents(escrow));
+        if remaining < 0 {
             return Err(self.insufficient("the buy order", escrow));
         }
         Ok(json!({
             "order_id": self.last_order_id + 1,
             "status": "open",
-            "side": ask.side,
+            "side": args.side,
             "region_id": quote.region_id,
             "region": market.region(quote.region_id)?.name,
             "type_id": quote.type_id,
             "name": market.item(quote.type_id)?.name,
-            "quantity": ask.quantity,
+            "quantity": args.quantity,
             "price": price,
             "total": total,
-            "wallet_balance": isk(left),
+            "wallet_balance": isk(remaining),
         }))
     }
 
-    /// Takes a recorded effect and its recorded result in.
+    /// Applies a recorded effect with its recorded result.
     pub(crate) fn apply(&mut self, effect: &Effect, result: &Value) {
         match effect {
-            Effect::CreateShoppingList(ask) => {
+            Effect::CreateShoppingList(args) => {
                 self.last_list_id += 1;
-                let list = ShoppingList { name: ask.name.clone(), quantities: BTreeMap::new() };
+                let list = ShoppingList { name: args.name.clone(), quantities: BTreeMap::new() };
                 self.lists.insert(self.last_list_id, list);
             }
-            Effect::AddShoppingItem(ask) => {
-                if let Some(list) = self.lists.get_mut(&ask.list_id.get()) {
-                    let quantity = list.quantities.entry(ask.type_id.get()).or_default();
-                    *quantity = quantity.saturating_add(ask.quantity);
+            Effect::AddShoppingItem(args) => {
+                if let Some(list) = self.lists.get_mut(&args.list_id.get()) {
+                    let quantity = list.quantities.entry(args.type_id.get()).or_default();
+                    *quantity = quantity.saturating_add(args.quantity);
                 }
             }
-            Effect::DeleteShoppingList(ask) => {
-                self.lists.remove(&ask.list_id.get());
+            Effect::DeleteShoppingList(args) => {
+                self.lists.remove(&args.list_id.get());
             }
-            Effect::CreateBookmark(ask) => {
+            Effect::CreateBookmark(args) => {
                 self.last_bookmark_id += 1;
-                let bookmark = Bookmark { name: ask.name.clone(), system: ask.system.clone() };
+                let bookmark = Bookmark { name: args.name.clone(), system: args.system.clone() };
                 self.bookmarks.insert(self.last_bookmark_id, bookmark);
             }
-            Effect::UpdateBookmark(ask) => {
-                if let Some(bookmark) = self.bookmarks.get_mut(&ask.bookmark_id.get()) {
-                    bookmark.name.clone_from(&ask.name);
+            Effect::UpdateBookmark(args) => {
+                if let Some(bookmark) = self.bookmarks.get_mut(&args.bookmark_id.get()) {
+                    bookmark.name.clone_from(&args.name);
                 }
             }
             Effect::MarketOrderCreate(_) => {
@@ -244,8 +243,8 @@ impl State {
         }
     }
 
-    /// The balance is taken from the record, so that a change of the bundled
-    /// prices never rewrites what was paid.
+    /// Sets the balance from the recorded result, so that a change of the bundled prices does not
+    /// change past payments.
     fn set_balance(&mut self, result: &Value) {
         if let Some(balance) = result.get("wallet_balance").and_then(Value::as_f64) {
             self.wallet_cents = cents(balance);
@@ -260,7 +259,7 @@ impl State {
         ToolError::InsufficientFunds { what, needed, balance: isk(self.wallet_cents) }
     }
 
-    /// `list_bookmarks`
+    /// Returns the result of `list_bookmarks`.
     pub(crate) fn bookmarks(&self) -> Value {
         let bookmarks: Vec<Value> = self
             .bookmarks
@@ -270,13 +269,13 @@ impl State {
         json!({ "count": bookmarks.len(), "bookmarks": bookmarks })
     }
 
-    /// `get_shopping_list`
+    /// Returns the result of `get_shopping_list`.
     pub(crate) fn shopping_list(
         &self,
         market: &Market,
-        ask: &ListArgs,
+        args: &ListArgs,
     ) -> Result<Value, ToolError> {
-        let list = self.list(ask.list_id.get())?;
+        let list = self.list(args.list_id.get())?;
         let mut items = Vec::with_capacity(list.quantities.len());
         let mut cost = 0.0;
         for (&type_id, &quantity) in &list.quantities {
@@ -286,17 +285,17 @@ impl State {
             items.push(json!({ "type_id": type_id, "name": name, "quantity": quantity }));
         }
         Ok(json!({
-            "list_id": ask.list_id,
+            "list_id": args.list_id,
             "name": list.name,
             "items": items,
             "estimated_cost": round_isk(cost),
         }))
     }
 
-    /// `export_shopping_list`
-    pub(crate) fn export(&self, market: &Market, ask: &ExportList) -> Result<Value, ToolError> {
-        let list = self.list(ask.list_id.get())?;
-        let format = ask.format.unwrap_or(ExportFormat::Multibuy);
+    /// Returns the result of `export_shopping_list`.
+    pub(crate) fn export(&self, market: &Market, args: &ExportList) -> Result<Value, ToolError> {
+        let list = self.list(args.list_id.get())?;
+        let format = args.format.unwrap_or(ExportFormat::Multibuy);
         let mut lines = Vec::with_capacity(list.quantities.len() + 1);
         if format == ExportFormat::Csv {
             lines.push("type_id,name,quantity".to_owned());
@@ -308,11 +307,11 @@ impl State {
                 ExportFormat::Csv => format!("{type_id},{name},{quantity}"),
             });
         }
-        Ok(json!({ "list_id": ask.list_id, "format": format, "text": lines.join("\n") }))
+        Ok(json!({ "list_id": args.list_id, "format": format, "text": lines.join("\n") }))
     }
 }
 
-/// Amounts are bounded well below what an `i64` of cents holds, and the cast saturates.
+/// Converts ISK to cents. Amounts are far below the range of `i64`; the cast saturates.
 fn cents(amount: f64) -> i64 {
     (amount * 100.0).round() as i64
 }

@@ -1,8 +1,7 @@
-//! The list of tools as clients see it: name, title, description, JSON Schema
-//! and MCP annotations. What the tools do stands elsewhere. Read by `server`.
+//! The list of tools with name, title, description, JSON Schema and MCP annotations. Used by `server`.
 //!
-//! The annotations are honest about a bare repetition; that a repetition under
-//! one idempotency key does nothing twice is what `catalog.toml` tells Greenroom.
+//! The annotations describe a repetition without an idempotency key. `catalog.toml` states for Greenroom
+//! which tools are idempotent with a key.
 
 use std::{any::Any, sync::Arc};
 
@@ -22,18 +21,18 @@ use crate::{
     faults::{FailArgs, HugeResultArgs},
 };
 
-/// What a call may do, as MCP annotations can say it.
+/// The effects of a tool in terms of MCP annotations.
 #[derive(Clone, Copy)]
 enum ToolEffects {
-    /// Only looks.
+    /// Reads only.
     Reads,
-    /// Adds something each time.
+    /// Adds something with each call.
     Adds,
-    /// Overwrites; a repetition changes nothing more.
+    /// Overwrites; a repetition has no further effect.
     Overwrites,
-    /// Removes; a repetition changes nothing more.
+    /// Removes; a repetition has no further effect.
     Removes,
-    /// Spends or commits something that can't be taken back, each time.
+    /// Spends or commits something irreversibly with each call.
     Commits,
 }
 
@@ -61,7 +60,7 @@ fn tool<T: JsonSchema + Any>(
 ) -> Result<Tool, String> {
     let mut schema = schema_for_input::<T>()?;
     if !schema.contains_key("properties") {
-        // Some model providers refuse an object schema without this key.
+        // Some model providers reject an object schema without this key.
         Arc::make_mut(&mut schema).insert("properties".to_owned(), json!({}));
     }
     Ok(Tool::new(name, description, schema)
@@ -69,24 +68,24 @@ fn tool<T: JsonSchema + Any>(
         .with_annotations(effects.annotations()))
 }
 
-/// Every tool, in the order clients see; an error names a schema that MCP does not allow.
+/// Returns every tool in list order. An error names a schema that MCP does not allow.
 pub(crate) fn tools(with_test_tools: bool) -> Result<Vec<Tool>, String> {
-    let mut tools = reading()?;
-    tools.extend(writing()?);
+    let mut tools = read_only_tools()?;
+    tools.extend(writing_tools()?);
     if with_test_tools {
-        tools.extend(testing()?);
+        tools.extend(test_tools()?);
     }
     Ok(tools)
 }
 
-fn reading() -> Result<Vec<Tool>, String> {
+fn read_only_tools() -> Result<Vec<Tool>, String> {
     use ToolEffects::Reads;
     Ok(vec![
         tool::<SearchItem>(
             Reads,
             "search_item",
             "Search items",
-            "Find items by a part of their name. Answers type ids, which the other tools take.",
+            "Find items by a part of their name. Returns type ids for the other tools.",
         )?,
         tool::<TypeArgs>(
             Reads,
@@ -116,15 +115,15 @@ fn reading() -> Result<Vec<Tool>, String> {
             Reads,
             "get_war_losses",
             "War losses",
-            "What was destroyed in a region lately, most first. Answers type ids without names: \
-             look the names up with get_item_info.",
+            "Units destroyed in a region in recent days, most first. Returns type ids without names: \
+             get the names with get_item_info.",
         )?,
         tool::<ProductionCost>(
             Reads,
             "get_production_cost",
             "Production cost",
             "Materials and total cost of building one unit. Depends on a price feed that is \
-             sometimes unavailable for a moment.",
+             sometimes unavailable.",
         )?,
         tool::<RegionTypeArgs>(
             Reads,
@@ -136,45 +135,45 @@ fn reading() -> Result<Vec<Tool>, String> {
             Reads,
             "get_economic_opportunities",
             "Economic opportunities",
-            "What is most profitable to build and sell in a region, ranked. Answers type ids.",
+            "Rank the most profitable items to build and sell in a region. Returns type ids.",
         )?,
         tool::<Scan>(
             Reads,
             "scan_opportunities",
             "Scan for opportunities",
-            "Go through a region's whole market for items that sell for more elsewhere. Slow; \
-             reports progress and can be cancelled.",
+            "Scan the market of a region for items that sell for more elsewhere. Slow; reports \
+             progress and can be cancelled.",
         )?,
-        tool::<NoArgs>(Reads, "list_bookmarks", "Bookmarks", "Every bookmark with its system.")?,
+        tool::<NoArgs>(Reads, "list_bookmarks", "Bookmarks", "All bookmarks with their systems.")?,
         tool::<ListArgs>(
             Reads,
             "get_shopping_list",
             "Shopping list",
-            "Items of a shopping list and what they would cost in The Forge.",
+            "Items of a shopping list and their cost in The Forge.",
         )?,
         tool::<ExportList>(
             Reads,
             "export_shopping_list",
             "Export a shopping list",
-            "A shopping list as text, for pasting into a multi-buy window or as CSV.",
+            "A shopping list as text for a multi-buy window, or as CSV.",
         )?,
         tool::<TypeArgs>(
             Reads,
             "choose_hangar",
             "Choose a hangar",
-            "Ask the person which hangar an item is to be stored in. Answers the hangar.",
+            "Ask the user for the hangar in which to store an item. Returns the hangar.",
         )?,
     ])
 }
 
-fn writing() -> Result<Vec<Tool>, String> {
+fn writing_tools() -> Result<Vec<Tool>, String> {
     use ToolEffects::{Adds, Commits, Overwrites, Removes};
     Ok(vec![
         tool::<CreateList>(
             Adds,
             "create_shopping_list",
             "Create a shopping list",
-            "Create an empty shopping list. Answers its list_id.",
+            "Create an empty shopping list. Returns its list_id.",
         )?,
         tool::<AddItem>(
             Adds,
@@ -186,19 +185,19 @@ fn writing() -> Result<Vec<Tool>, String> {
             Adds,
             "create_bookmark",
             "Create a bookmark",
-            "Bookmark a solar system under a name. Answers its bookmark_id.",
+            "Bookmark a solar system under a name. Returns its bookmark_id.",
         )?,
         tool::<UpdateBookmark>(
             Overwrites,
             "update_bookmark",
             "Rename a bookmark",
-            "Give a bookmark another name.",
+            "Change the name of a bookmark.",
         )?,
         tool::<ListArgs>(
             Removes,
             "delete_shopping_list",
             "Delete a shopping list",
-            "Delete a shopping list and everything on it. It can't be brought back.",
+            "Delete a shopping list and all its items. This can't be undone.",
         )?,
         tool::<CreateOrder>(
             Commits,
@@ -210,40 +209,40 @@ fn writing() -> Result<Vec<Tool>, String> {
             Commits,
             "wallet_transfer",
             "Transfer ISK",
-            "Send ISK from the wallet to someone. It can't be taken back.",
+            "Send ISK from the wallet to someone. This can't be undone.",
         )?,
     ])
 }
 
-fn testing() -> Result<Vec<Tool>, String> {
+fn test_tools() -> Result<Vec<Tool>, String> {
     use ToolEffects::{Commits, Reads};
     Ok(vec![
         tool::<HugeResultArgs>(
             Reads,
             "test_huge_result",
             "Huge result",
-            "Answers a text of so many bytes.",
+            "Returns a text of the given size.",
         )?,
-        tool::<NoArgs>(Reads, "test_hang", "Hang", "Never answers; stops when cancelled.")?,
+        tool::<NoArgs>(Reads, "test_hang", "Hang", "Never returns; stops when cancelled.")?,
         tool::<NoArgs>(Commits, "test_crash", "Crash", "Ends the server with exit code 1.")?,
         tool::<NoArgs>(
             Reads,
             "test_odd_values",
             "Odd values",
-            "Answers huge and tiny numbers, NaN as text, control characters and markup.",
+            "Returns huge and tiny numbers, NaN as text, control characters and markup.",
         )?,
         tool::<NoArgs>(
             Reads,
             "test_noise",
             "Noise",
-            "Writes a line that is not JSON and one that is not UTF-8 to stdout, then answers.",
+            "Writes a line that is not JSON and one that is not UTF-8 to stdout, then returns.",
         )?,
-        tool::<FailArgs>(Reads, "test_fail", "Fail", "Answers a tool error with the given text.")?,
+        tool::<FailArgs>(Reads, "test_fail", "Fail", "Returns a tool error with the given text.")?,
         tool::<NoArgs>(
             Reads,
             "test_request_meta",
             "Request metadata",
-            "Answers the _meta object of the request.",
+            "Returns the _meta object of the request.",
         )?,
     ])
 }

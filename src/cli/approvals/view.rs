@@ -1,4 +1,5 @@
-//! Questions as people read them at a terminal. Pure: a question and the time in, text out.
+//! Renders approvals as text for a terminal. Pure: the output depends only on the approval and the
+//! given time.
 
 use crate::cli::{
     schema_form,
@@ -21,12 +22,12 @@ use greenroom_core::{
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Columns that a step's arguments have in a list.
+/// Columns of a step's arguments in a list.
 const ARGUMENTS_COLUMNS: usize = 60;
-/// Characters of an id's end that lists show.
+/// Characters of the end of an id in lists.
 const ID_CHARS: usize = 8;
 
-/// A question as the server shows it.
+/// An approval as the server returns it.
 #[derive(Debug, Deserialize)]
 pub(super) struct ApprovalDetails {
     pub(super) approval_id: ApprovalId,
@@ -50,7 +51,7 @@ pub(super) struct ApprovalDetails {
     closed_at: Option<Timestamp>,
 }
 
-/// What is asked.
+/// The kind of an approval and the data of that kind.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 enum SubjectDetails {
@@ -64,12 +65,12 @@ enum SubjectDetails {
         why: String,
     },
     Elicitation(ElicitationView),
-    /// Of a kind that this program does not know; the server may be newer.
+    /// A kind that this version of the program does not know; the server may be newer.
     #[serde(other)]
     Other,
 }
 
-/// A call of which nobody knows what became.
+/// A call whose outcome is unknown.
 #[derive(Debug, Deserialize)]
 struct UnknownOutcomeCall {
     call_id: CallId,
@@ -79,7 +80,7 @@ struct UnknownOutcomeCall {
     attempts: u32,
 }
 
-/// What a running tool asks.
+/// An elicitation of a running tool.
 #[derive(Debug, Deserialize)]
 struct ElicitationView {
     call_id: CallId,
@@ -89,7 +90,7 @@ struct ElicitationView {
     elicitation: Elicitation,
 }
 
-/// What happens when nobody answers in time.
+/// The action at the deadline of an unanswered approval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum OnDeadline {
@@ -105,7 +106,7 @@ impl ApprovalDetails {
         serde_json::from_value(view).context("the server's answer is not as expected")
     }
 
-    /// The steps of a plan; other questions have none.
+    /// Returns the steps of a plan; empty for other kinds.
     pub(super) fn steps(&self) -> &[PlanStep] {
         match &self.subject {
             SubjectDetails::Plan { steps } => steps,
@@ -117,7 +118,7 @@ impl ApprovalDetails {
         }
     }
 
-    /// The commands that answer it.
+    /// Returns the commands that answer the approval.
     fn answer_commands(&self) -> &'static str {
         match self.subject {
             SubjectDetails::Plan { .. } | SubjectDetails::Preflight(_) => "approve, reject",
@@ -126,7 +127,7 @@ impl ApprovalDetails {
             SubjectDetails::Elicitation(ElicitationView {
                 elicitation: Elicitation { mode: ElicitationMode::Url { .. }, .. },
                 ..
-            }) => "answer (once it is done there), reject",
+            }) => "answer (after visiting the page), reject",
             SubjectDetails::Elicitation(_) => "answer FIELD=VALUE…, reject",
             SubjectDetails::Other => "see the dashboard",
         }
@@ -136,50 +137,50 @@ impl ApprovalDetails {
         self.decisions.iter().find(|decision| decision.call_id == step.call_id)
     }
 
-    /// Where it stands, with what a person must hurry for.
+    /// Returns the state with the time left until the deadline or the time of closing.
     fn status_text(&self, now: Timestamp) -> String {
         let closed =
             self.closed_at.map(|at| format!(" at {}", format_time(at))).unwrap_or_default();
         match self.state {
             ApprovalState::Pending => {
-                let to = self.escalated_to.map(|role| format!(", escalated to role {role}"));
-                let to = to.unwrap_or_default();
+                let escalated = self.escalated_to.map(|role| format!(", escalated to role {role}"));
+                let escalated = escalated.unwrap_or_default();
                 match self.deadline {
-                    None => format!("pending, no deadline{to}"),
+                    None => format!("pending, no deadline{escalated}"),
                     Some(deadline) if deadline > now => {
-                        let then = match self.on_deadline {
-                            OnDeadline::Escalate if to.is_empty() => "escalates",
-                            OnDeadline::Wait => "late",
+                        let action = match self.on_deadline {
+                            OnDeadline::Escalate if escalated.is_empty() => "escalates",
+                            OnDeadline::Wait => "overdue",
                             OnDeadline::Deny | OnDeadline::Escalate => "expires",
                         };
                         format!(
-                            "pending, {then} in {}{to}",
+                            "pending, {action} in {}{escalated}",
                             format_duration(deadline.saturating_duration_since(now))
                         )
                     }
                     Some(deadline) => {
                         format!(
-                            "pending, overdue for {}{to}",
+                            "pending, overdue by {}{escalated}",
                             format_duration(now.saturating_duration_since(deadline))
                         )
                     }
                 }
             }
             ApprovalState::Decided => format!("decided{closed}"),
-            ApprovalState::Expired => format!("expired{closed}: nobody answered in time"),
+            ApprovalState::Expired => format!("expired{closed}"),
             ApprovalState::Cancelled => format!("cancelled{closed} with its run"),
         }
     }
 }
 
-/// A time of day where the date is clear from the context: the date too, in UTC.
+/// Formats a timestamp as date and time of day in UTC, without fractions of a second.
 pub(super) fn format_time(at: Timestamp) -> String {
     let text = at.to_string();
     let (date, time) = text.split_once('T').unwrap_or((&text, ""));
     format!("{date} {}Z", time.get(..8).unwrap_or(time))
 }
 
-/// The end of an id, which tells it from others; its beginning is the time.
+/// Returns the end of an id. The beginning of an id is a timestamp and does not distinguish ids.
 fn short_id(id: impl std::fmt::Display) -> String {
     let id = id.to_string();
     id.get(id.len().saturating_sub(ID_CHARS)..).unwrap_or(&id).to_owned()
@@ -194,70 +195,74 @@ fn risk_style(risk: Risk) -> Style {
     }
 }
 
-/// All of them, shortened.
-pub(super) fn render_list(all: &[ApprovalDetails], now: Timestamp, paint: ColorMode) -> String {
+/// Renders approvals as a list with shortened texts.
+pub(super) fn render_list(
+    approvals: &[ApprovalDetails],
+    now: Timestamp,
+    paint: ColorMode,
+) -> String {
     let mut out = String::new();
-    for asked in all {
+    for approval in approvals {
         if !out.is_empty() {
             out.push('\n');
         }
         let head = format!(
             "{}  {}  session {}  user {}",
-            paint.paint(Style::Bold, &short_id(asked.approval_id)),
-            asked.status_text(now),
-            short_id(asked.session_id),
-            escape_unsafe(asked.user_id.as_str()),
+            paint.paint(Style::Bold, &short_id(approval.approval_id)),
+            approval.status_text(now),
+            short_id(approval.session_id),
+            escape_unsafe(approval.user_id.as_str()),
         );
         push_line(&mut out, &head);
-        push_labelled(&mut out, 2, "Purpose", &truncate(&escape_unsafe(&asked.purpose), 160));
-        push_labelled(&mut out, 2, "Answers", asked.answer_commands());
-        let tool = asked.steps().iter().map(|step| escape_unsafe(&step.tool).chars().count());
-        let tool = tool.max().unwrap_or(0).min(40);
-        for (number, step) in (1..).zip(asked.steps()) {
-            let decided = asked
+        push_labelled(&mut out, 2, "Purpose", &truncate(&escape_unsafe(&approval.purpose), 160));
+        push_labelled(&mut out, 2, "Answers", approval.answer_commands());
+        let tools = approval.steps().iter().map(|step| escape_unsafe(&step.tool).chars().count());
+        let tool_columns = tools.max().unwrap_or(0).min(40);
+        for (number, step) in (1..).zip(approval.steps()) {
+            let decision = approval
                 .step_decision(step)
                 .map(|decision| format!("  [{}]", decision_label(decision)));
             let line = format!(
-                "  {number}. {:tool$}  {}  {}{}",
+                "  {number}. {:tool_columns$}  {}  {}{}",
                 escape_unsafe(&step.tool),
                 paint.paint(risk_style(step.risk), &format!("{:15}", step.risk.name())),
                 truncate(
                     &escape_unsafe(&step.arguments.to_string()),
-                    ARGUMENTS_COLUMNS - tool.min(30)
+                    ARGUMENTS_COLUMNS - tool_columns.min(30)
                 ),
-                decided.unwrap_or_default(),
+                decision.unwrap_or_default(),
             );
             push_line(&mut out, &line);
         }
-        if let SubjectDetails::Preflight(checklist) = &asked.subject {
+        if let SubjectDetails::Preflight(checklist) = &approval.subject {
             push_planned_steps(&mut out, checklist, paint);
         }
     }
     out
 }
 
-/// The steps of a preflight, a line each.
+/// Renders the steps of a preflight, one per line.
 fn push_planned_steps(out: &mut String, checklist: &Checklist, paint: ColorMode) {
     for step in &checklist.steps {
         let tool = step.tool_name.as_deref().map(escape_unsafe).unwrap_or_default();
-        let asks = if step.needs_approval { "  asks" } else { "" };
+        let note = if step.needs_approval { "  needs approval" } else { "" };
         let risk = paint.paint(risk_style(step.risk), &format!("{:15}", step.risk.name()));
-        let does = truncate(&escape_unsafe(&step.description), ARGUMENTS_COLUMNS);
-        push_line(out, &format!("  {}. {risk}  {does}  {tool}{asks}", step.position));
+        let description = truncate(&escape_unsafe(&step.description), ARGUMENTS_COLUMNS);
+        push_line(out, &format!("  {}. {risk}  {description}  {tool}{note}", step.position));
     }
 }
 
-/// A preflight, whole: its steps, what they may cost, and what there is to know.
+/// Renders a preflight in full: cost, required permissions, warnings, steps and arguments.
 fn push_checklist(out: &mut String, checklist: &Checklist, paint: ColorMode) {
     let CostEstimate { input_tokens, output_tokens, estimated_usd } = checklist.estimated_cost;
-    let money = match estimated_usd {
+    let price = match estimated_usd {
         Some(dollars) => format!("about {dollars:.4} USD"),
         None => "price unknown".to_owned(),
     };
-    let cost = format!("{input_tokens} input and {output_tokens} output tokens, {money}");
+    let cost = format!("{input_tokens} input and {output_tokens} output tokens, {price}");
     push_labelled(out, 2, "Cost", &cost);
-    for needed in &checklist.required_permissions {
-        push_labelled(out, 2, "Needs", &escape_unsafe(needed));
+    for permission in &checklist.required_permissions {
+        push_labelled(out, 2, "Requires", &escape_unsafe(permission));
     }
     for warning in &checklist.warnings {
         push_labelled(out, 2, "Warning", &paint.paint(Style::Yellow, &escape_unsafe(warning)));
@@ -273,58 +278,62 @@ fn push_checklist(out: &mut String, checklist: &Checklist, paint: ColorMode) {
     }
 }
 
-/// One of them, whole.
-pub(super) fn render_details(asked: &ApprovalDetails, now: Timestamp, paint: ColorMode) -> String {
+/// Renders an approval in full.
+pub(super) fn render_details(
+    approval: &ApprovalDetails,
+    now: Timestamp,
+    paint: ColorMode,
+) -> String {
     let mut out = String::new();
-    let id = asked.approval_id.to_string();
+    let id = approval.approval_id.to_string();
     push_line(&mut out, &format!("Approval {}", paint.paint(Style::Bold, &id)));
-    let ago = format_duration(now.saturating_duration_since(asked.requested_at));
-    let deadline = asked.deadline.map_or("none".to_owned(), format_time);
+    let ago = format_duration(now.saturating_duration_since(approval.requested_at));
+    let deadline = approval.deadline.map_or("none".to_owned(), format_time);
     for (label, text) in [
-        ("State", asked.status_text(now)),
-        ("Purpose", escape_unsafe(&asked.purpose)),
-        ("Answers", asked.answer_commands().to_owned()),
-        ("Risk", asked.max_risk_level.name().to_owned()),
-        ("User", escape_unsafe(asked.user_id.as_str())),
-        ("Session", asked.session_id.to_string()),
-        ("Run", asked.run_id.to_string()),
-        ("Asked", format!("{} ({ago} ago)", format_time(asked.requested_at))),
+        ("State", approval.status_text(now)),
+        ("Purpose", escape_unsafe(&approval.purpose)),
+        ("Answers", approval.answer_commands().to_owned()),
+        ("Risk", approval.max_risk_level.name().to_owned()),
+        ("User", escape_unsafe(approval.user_id.as_str())),
+        ("Session", approval.session_id.to_string()),
+        ("Run", approval.run_id.to_string()),
+        ("Requested", format!("{} ({ago} ago)", format_time(approval.requested_at))),
         ("Deadline", deadline),
     ] {
         push_labelled(&mut out, 2, label, &text);
     }
-    match &asked.subject {
+    match &approval.subject {
         SubjectDetails::Budget(budget) => push_budget(&mut out, budget),
         SubjectDetails::UnknownOutcome { call, why } => {
             push_unknown_outcome(&mut out, call, why, paint)
         }
-        SubjectDetails::Preflight(asked) => push_checklist(&mut out, asked, paint),
-        SubjectDetails::Elicitation(asked) => push_elicitation(&mut out, asked, paint),
+        SubjectDetails::Preflight(checklist) => push_checklist(&mut out, checklist, paint),
+        SubjectDetails::Elicitation(view) => push_elicitation(&mut out, view, paint),
         SubjectDetails::Plan { .. } | SubjectDetails::Other => {}
     }
-    if let Some(word) = &asked.answer {
-        push_labelled(&mut out, 2, "Answer", &format_answer(word));
+    if let Some(answer) = &approval.answer {
+        push_labelled(&mut out, 2, "Answer", &format_answer(answer));
     }
-    for (number, step) in (1..).zip(asked.steps()) {
+    for (number, step) in (1..).zip(approval.steps()) {
         out.push('\n');
         let tool = paint.paint(Style::Bold, &escape_unsafe(&step.tool));
         let risk = paint.paint(risk_style(step.risk), step.risk.name());
         push_line(&mut out, &format!("  {number}. {tool}  {risk}"));
         push_labelled(&mut out, 5, "Call", &step.call_id.to_string());
         if !step.description.is_empty() {
-            push_labelled(&mut out, 5, "Does", &escape_unsafe(&step.description));
+            push_labelled(&mut out, 5, "Action", &escape_unsafe(&step.description));
         }
-        push_labelled(&mut out, 5, "Why", &escape_unsafe(&step.why));
+        push_labelled(&mut out, 5, "Reason", &escape_unsafe(&step.why));
         if let Some(cost) = &step.cost {
-            let beyond = if step.exceeds_budget { " (more than the budget has left)" } else { "" };
+            let note = if step.exceeds_budget { " (exceeds the remaining budget)" } else { "" };
             push_labelled(
                 &mut out,
                 5,
-                "Costs",
-                &format!("{}{beyond}", escape_unsafe(&cost.to_string())),
+                "Cost",
+                &format!("{}{note}", escape_unsafe(&cost.to_string())),
             );
         }
-        push_labelled(&mut out, 5, "Decision", &format_step_decision(asked.step_decision(step)));
+        push_labelled(&mut out, 5, "Decision", &format_step_decision(approval.step_decision(step)));
         push_arguments(&mut out, &step.arguments);
         push_labelled(&mut out, 5, "Digest", &step.digest.to_string());
     }
@@ -333,20 +342,20 @@ pub(super) fn render_details(asked: &ApprovalDetails, now: Timestamp, paint: Col
 
 fn push_arguments(out: &mut String, arguments: &Value) {
     push_line(out, "     Arguments");
-    // The breaks of the layout are ours; those within a text are escaped by JSON.
+    // The line breaks come from the pretty printer; JSON escapes those within a string.
     for line in format!("{arguments:#}").lines() {
         push_line(out, &format!("       {}", escape_unsafe(line)));
     }
 }
 
-fn push_budget(out: &mut String, asked: &BudgetRaiseRequest) {
-    let measure = escape_unsafe(&asked.budget.measure.to_string());
-    push_labelled(out, 2, "Budget", &escape_unsafe(&asked.budget.to_string()));
-    push_labelled(out, 2, "Spent", &format!("{} {measure}", asked.spent));
-    if asked.needed > 0.0 {
-        push_labelled(out, 2, "Needed", &format!("{} {measure}", asked.needed));
+fn push_budget(out: &mut String, request: &BudgetRaiseRequest) {
+    let measure = escape_unsafe(&request.budget.measure.to_string());
+    push_labelled(out, 2, "Budget", &escape_unsafe(&request.budget.to_string()));
+    push_labelled(out, 2, "Spent", &format!("{} {measure}", request.spent));
+    if request.needed > 0.0 {
+        push_labelled(out, 2, "Needed", &format!("{} {measure}", request.needed));
     }
-    for expense in &asked.spent_on {
+    for expense in &request.spent_on {
         push_line(
             out,
             &format!("     {} {measure} on {}", expense.amount, escape_unsafe(&expense.what)),
@@ -355,7 +364,7 @@ fn push_budget(out: &mut String, asked: &BudgetRaiseRequest) {
 }
 
 fn push_unknown_outcome(out: &mut String, call: &UnknownOutcomeCall, why: &str, paint: ColorMode) {
-    push_labelled(out, 2, "Why", &escape_unsafe(why));
+    push_labelled(out, 2, "Reason", &escape_unsafe(why));
     push_line(out, &format!("\n  {}", paint.paint(Style::Bold, &escape_unsafe(&call.tool))));
     push_labelled(out, 5, "Call", &call.call_id.to_string());
     push_labelled(out, 5, "Attempts", &call.attempts.to_string());
@@ -363,51 +372,51 @@ fn push_unknown_outcome(out: &mut String, call: &UnknownOutcomeCall, why: &str, 
     push_labelled(out, 5, "Digest", &call.digest.to_string());
 }
 
-/// What a running tool wants to know: its words, and the form or the page.
-fn push_elicitation(out: &mut String, asked: &ElicitationView, paint: ColorMode) {
-    push_labelled(out, 2, "Call", &asked.call_id.to_string());
-    let tool = paint.paint(Style::Bold, &escape_unsafe(&asked.tool));
-    push_line(out, &format!("\n  {tool} of {} asks:", escape_unsafe(&asked.server)));
-    for line in asked.elicitation.message.lines() {
+/// Renders an elicitation: its message, and its form fields or its URL.
+fn push_elicitation(out: &mut String, view: &ElicitationView, paint: ColorMode) {
+    push_labelled(out, 2, "Call", &view.call_id.to_string());
+    let tool = paint.paint(Style::Bold, &escape_unsafe(&view.tool));
+    push_line(out, &format!("\n  {tool} of {} requests input:", escape_unsafe(&view.server)));
+    for line in view.elicitation.message.lines() {
         push_line(out, &format!("     {}", escape_unsafe(line)));
     }
-    match &asked.elicitation.mode {
+    match &view.elicitation.mode {
         ElicitationMode::Url { url } => {
-            push_labelled(out, 5, "Visit", &paint.paint(Style::Bold, &escape_unsafe(url)))
+            push_labelled(out, 5, "URL", &paint.paint(Style::Bold, &escape_unsafe(url)))
         }
         ElicitationMode::Form { schema } => {
             for name in schema_form::field_names(schema) {
-                let words = schema_form::describe_field(&schema["properties"][&name]);
-                let needed = match schema_form::is_required(schema, &name) {
+                let description = schema_form::describe_field(&schema["properties"][&name]);
+                let note = match schema_form::is_required(schema, &name) {
                     true => "",
-                    false => " (may be left out)",
+                    false => " (optional)",
                 };
                 push_labelled(
                     out,
                     5,
                     &escape_unsafe(&name),
-                    &format!("{}{needed}", escape_unsafe(&words)),
+                    &format!("{}{note}", escape_unsafe(&description)),
                 );
             }
         }
     }
 }
 
-/// A person's word on a question without steps.
-fn format_answer(word: &RecordedAnswer) -> String {
-    let through = surface_name(word.surface);
-    let reason = word.reason.as_deref().map(|reason| format!(": {}", escape_unsafe(reason)));
+/// Formats the answer to an approval without steps.
+fn format_answer(answer: &RecordedAnswer) -> String {
+    let surface = surface_name(answer.surface);
+    let reason = answer.reason.as_deref().map(|reason| format!(": {}", escape_unsafe(reason)));
     let (name, by, at) =
-        (word.resolution.name(), escape_unsafe(word.by.as_str()), format_time(word.at));
-    format!("{name}, said {by} at {at} through {through}{}", reason.unwrap_or_default())
+        (answer.resolution.name(), escape_unsafe(answer.by.as_str()), format_time(answer.at));
+    format!("{name} by {by} at {at} via {surface}{}", reason.unwrap_or_default())
 }
 
 fn surface_name(surface: Surface) -> &'static str {
     match surface {
         Surface::Rest => "REST",
-        Surface::Websocket => "a WebSocket",
-        Surface::Cli => "the command line",
-        Surface::Dashboard => "the dashboard",
+        Surface::Websocket => "WebSocket",
+        Surface::Cli => "command line",
+        Surface::Dashboard => "dashboard",
     }
 }
 
@@ -417,14 +426,14 @@ fn decision_label(decision: &PlanStepDecision) -> &'static str {
 
 fn format_step_decision(decision: Option<&PlanStepDecision>) -> String {
     let Some(decision) = decision else { return "none yet".to_owned() };
-    let through = surface_name(decision.surface);
+    let surface = surface_name(decision.surface);
     let by = escape_unsafe(decision.by.as_str());
     let reason = decision.reason.as_deref().map(|reason| format!(": {}", escape_unsafe(reason)));
-    let (word, at) = (decision_label(decision), format_time(decision.at));
-    format!("{word} by {by} at {at} through {through}{}", reason.unwrap_or_default())
+    let (label, at) = (decision_label(decision), format_time(decision.at));
+    format!("{label} by {by} at {at} via {surface}{}", reason.unwrap_or_default())
 }
 
-/// What an answer changed.
+/// Renders the effect of an answer on an approval.
 pub(super) fn render_answer_result(
     before: &ApprovalDetails,
     after: &ApprovalDetails,
@@ -434,17 +443,17 @@ pub(super) fn render_answer_result(
     let mut out = String::new();
     let id = after.approval_id;
     if repeated {
-        push_line(&mut out, &format!("Approval {id}: you had said so already."));
-    } else if let Some(word) = &after.answer {
-        push_line(&mut out, &format!("Approval {id}: {}.", format_answer(word)));
+        push_line(&mut out, &format!("Approval {id}: already answered this way."));
+    } else if let Some(answer) = &after.answer {
+        push_line(&mut out, &format!("Approval {id}: {}.", format_answer(answer)));
     } else if let SubjectDetails::Preflight(_) = &after.subject {
-        let word = if approve { "approved" } else { "rejected, and the run ends" };
-        push_line(&mut out, &format!("Approval {id}: the plan is {word}."));
+        let label = if approve { "approved" } else { "rejected; the run ends" };
+        push_line(&mut out, &format!("Approval {id}: plan {label}."));
     } else {
         let new = after.decisions.len().saturating_sub(before.decisions.len());
         let steps = if new == 1 { "1 step".to_owned() } else { format!("{new} steps") };
-        let word = if approve { "approved" } else { "rejected" };
-        push_line(&mut out, &format!("Approval {id}: {steps} {word}."));
+        let label = if approve { "approved" } else { "rejected" };
+        push_line(&mut out, &format!("Approval {id}: {steps} {label}."));
     }
     for (number, step) in (1..).zip(after.steps()) {
         let tool = escape_unsafe(&step.tool);
@@ -457,35 +466,35 @@ pub(super) fn render_answer_result(
     }
     if after.state == ApprovalState::Pending {
         let undecided = after.steps().len().saturating_sub(after.decisions.len());
-        push_line(&mut out, &format!("Still undecided: {undecided}."));
+        push_line(&mut out, &format!("Undecided steps: {undecided}."));
     }
     out
 }
 
-/// What was decided first.
+/// The answer that a conflicting later answer met.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub(super) enum FirstAnswer {
-    /// Of a plan.
+    /// The decisions on a plan's steps.
     Steps(Vec<PlanStepDecision>),
-    /// Of a question without steps.
+    /// The answer to an approval without steps.
     Answer(Box<RecordedAnswer>),
 }
 
-/// Why an answer was refused: somebody was first.
-pub(super) fn render_conflict(asked: &ApprovalDetails, first: &FirstAnswer) -> String {
+/// Renders the refusal of an answer that differs from an earlier one.
+pub(super) fn render_conflict(approval: &ApprovalDetails, first: &FirstAnswer) -> String {
     let mut out = "already decided differently:".to_owned();
     let first = match first {
-        FirstAnswer::Answer(word) => {
-            out.push_str(&format!("\n  {}", format_answer(word)));
+        FirstAnswer::Answer(answer) => {
+            out.push_str(&format!("\n  {}", format_answer(answer)));
             return out;
         }
         FirstAnswer::Steps(steps) => steps,
     };
-    for decided in first {
-        let step = asked.steps().iter().find(|step| step.call_id == decided.call_id);
+    for decision in first {
+        let step = approval.steps().iter().find(|step| step.call_id == decision.call_id);
         let tool = step.map(|step| escape_unsafe(&step.tool)).unwrap_or_default();
-        out.push_str(&format!("\n  {tool}: {}", format_step_decision(Some(decided))));
+        out.push_str(&format!("\n  {tool}: {}", format_step_decision(Some(decision))));
     }
     out
 }

@@ -43,7 +43,7 @@ fn rejected(call_id: &str) -> Value {
 }
 
 #[test]
-fn g11_a_list_says_what_is_asked_and_how_long_there_is_time() {
+fn g11_list_shows_approvals_with_deadline() {
     let text = render_list(&[approval(|_| ())], now(), ColorMode::PLAIN);
     let expected = "\
 deadbeef  pending, expires in 9m 41s  session 00000001  user ann
@@ -56,7 +56,7 @@ deadbeef  pending, expires in 9m 41s  session 00000001  user ann
 }
 
 #[test]
-fn g11_one_is_shown_whole_with_who_decided_what() {
+fn g11_details_show_steps_and_decisions() {
     let text = render_details(
         &approval(|view| view["decisions"] = json!([rejected(SELL)])),
         now(),
@@ -65,21 +65,21 @@ fn g11_one_is_shown_whole_with_who_decided_what() {
     for line in [
         "Approval 0198c0de-0000-7000-8000-0000deadbeef",
         "  State       pending, expires in 9m 41s",
-        "  Asked       2026-01-01 11:59:41Z (19s ago)",
+        "  Requested   2026-01-01 11:59:41Z (19s ago)",
         "  1. buy  write_high_risk",
         "     Decision    none yet",
         "         \"amount\": 5,",
-        "     Decision    rejected by ann at 2026-01-01 12:00:05Z through the command line: too dear",
+        "     Decision    rejected by ann at 2026-01-01 12:00:05Z via command line: too dear",
     ] {
         assert!(text.lines().any(|found| found == line), "{line:?} is not in\n{text}");
     }
 }
 
 #[test]
-fn x5_arguments_cannot_forge_what_is_shown() {
+fn x5_arguments_cannot_forge_output() {
     let evil = "\u{1b}[2J\u{9b}2K\r\n  Decision  approved\u{202e}";
     let text = |show: fn(&[ApprovalDetails], Timestamp, ColorMode) -> String| {
-        let asked = approval(|view| {
+        let approval = approval(|view| {
             view["purpose"] = json!(evil);
             view["steps"][0] = step(BUY, evil, &json!({evil: [evil]}));
             view["steps"][0]["why"] = json!(evil);
@@ -87,14 +87,15 @@ fn x5_arguments_cannot_forge_what_is_shown() {
             view["decisions"] = json!([rejected(BUY)]);
             view["decisions"][0]["reason"] = json!(evil);
         });
-        show(&[asked], now(), ColorMode::PLAIN)
+        show(&[approval], now(), ColorMode::PLAIN)
     };
     let shown = [
         text(render_list),
-        text(|asked, now, paint| render_details(&asked[0], now, paint)),
-        text(|asked, _, _| render_answer_result(&asked[0], &asked[0], true, false)),
-        text(|asked, _, _| {
-            render_conflict(&asked[0], &FirstAnswer::Steps(asked[0].decisions.clone()))
+        text(|approvals, now, paint| render_details(&approvals[0], now, paint)),
+        text(|approvals, _, _| render_answer_result(&approvals[0], &approvals[0], true, false)),
+        text(|approvals, _, _| {
+            let first = FirstAnswer::Steps(approvals[0].decisions.clone());
+            render_conflict(&approvals[0], &first)
         }),
     ];
     for text in shown {
@@ -105,30 +106,30 @@ fn x5_arguments_cannot_forge_what_is_shown() {
 }
 
 #[test]
-fn g10_standing_says_how_it_ended() {
-    let standing = |change: fn(&mut Value)| approval(change).status_text(now());
-    assert_eq!(standing(|view| view["deadline"] = json!(null)), "pending, no deadline");
-    let late = standing(|view| view["deadline"] = json!("2026-01-01T11:59:57.000Z"));
-    assert_eq!(late, "pending, overdue for 3s");
-    let expired = standing(|view| {
+fn g10_status_text_shows_deadline_or_time_of_closing() {
+    let status = |change: fn(&mut Value)| approval(change).status_text(now());
+    assert_eq!(status(|view| view["deadline"] = json!(null)), "pending, no deadline");
+    let overdue = status(|view| view["deadline"] = json!("2026-01-01T11:59:57.000Z"));
+    assert_eq!(overdue, "pending, overdue by 3s");
+    let expired = status(|view| {
         view["state"] = json!("expired");
         view["closed_at"] = json!("2026-01-01T11:00:00.000Z");
     });
-    assert_eq!(expired, "expired at 2026-01-01 11:00:00Z: nobody answered in time");
+    assert_eq!(expired, "expired at 2026-01-01 11:00:00Z");
 }
 
 #[test]
-fn g11_a_refusal_names_who_was_first() {
-    let asked = approval(|_| ());
+fn g11_conflict_shows_first_decision() {
+    let approval = approval(|_| ());
     let first: FirstAnswer = serde_json::from_value(json!([rejected(SELL)])).unwrap();
     let expected = "already decided differently:\n  sell: rejected by ann at \
-                    2026-01-01 12:00:05Z through the command line: too dear";
-    assert_eq!(render_conflict(&asked, &first), expected);
+                    2026-01-01 12:00:05Z via command line: too dear";
+    assert_eq!(render_conflict(&approval, &first), expected);
 }
 
 #[test]
-fn g6_a_budget_shows_what_was_spent_and_on_what() {
-    let asked = approval(|view| {
+fn g6_budget_shows_limit_spending_and_expenses() {
+    let approval = approval(|view| {
         view["kind"] = json!("budget");
         view["budget"] =
             json!({"scope": "user", "period": "day", "measure": "ISK", "limit": 100.0});
@@ -137,7 +138,7 @@ fn g6_a_budget_shows_what_was_spent_and_on_what() {
         view["spent_on"] = json!([{"what": "buy\u{1b}[2J", "amount": 90.0}]);
         view["on_deadline"] = json!("escalate");
     });
-    let text = render_details(&asked, now(), ColorMode::PLAIN);
+    let text = render_details(&approval, now(), ColorMode::PLAIN);
     for line in [
         "  Answers     raise LIMIT, stop",
         "  State       pending, escalates in 9m 41s",
@@ -151,8 +152,8 @@ fn g6_a_budget_shows_what_was_spent_and_on_what() {
 }
 
 #[test]
-fn d3_an_unknown_outcome_shows_the_call_and_how_to_answer() {
-    let asked = approval(|view| {
+fn d3_unknown_outcome_shows_call_and_answers() {
+    let approval = approval(|view| {
         let mut call = step(BUY, "buy", &json!({"item": "ore"}));
         call["attempts"] = json!(2);
         view["kind"] = json!("unknown_outcome");
@@ -160,11 +161,11 @@ fn d3_an_unknown_outcome_shows_the_call_and_how_to_answer() {
         view["call"] = call;
         view["why"] = json!("the server restarted while the call ran");
     });
-    let text = render_details(&asked, now(), ColorMode::PLAIN);
+    let text = render_details(&approval, now(), ColorMode::PLAIN);
     for line in [
         "  Answers     retry, done [--result RESULT], failed",
         "  State       pending, no deadline",
-        "  Why         the server restarted while the call ran",
+        "  Reason      the server restarted while the call ran",
         "     Attempts    2",
     ] {
         assert!(text.lines().any(|found| found == line), "{line:?} is not in\n{text}");
@@ -172,8 +173,8 @@ fn d3_an_unknown_outcome_shows_the_call_and_how_to_answer() {
 }
 
 #[test]
-fn g14_a_plan_before_the_work_is_shown_with_what_it_may_cost() {
-    let asked = approval(|view| {
+fn g14_preflight_shows_steps_and_estimated_cost() {
+    let approval = approval(|view| {
         view["kind"] = json!("preflight");
         view["purpose"] = json!("Carry out a plan of 2 steps");
         view["steps"] = json!([
@@ -187,20 +188,20 @@ fn g14_a_plan_before_the_work_is_shown_with_what_it_may_cost() {
         view["requiredPermissions"] = json!(["autonomy level ASSISTED (L2)"]);
         view["warnings"] = json!(["the price is not known"]);
     });
-    let text = render_details(&asked, now(), ColorMode::PLAIN);
+    let text = render_details(&approval, now(), ColorMode::PLAIN);
     for expected in [
         "10 input and 2 output tokens, price unknown",
         "autonomy level ASSISTED (L2)",
         "the price is not known",
         "  1. read_only        Look",
-        "buy  asks\n",
+        "buy  needs approval\n",
         "  Arguments of step 2\n    {\n      \"amount\": 5\n    }\n",
     ] {
         assert!(text.contains(expected), "{expected}: {text}");
     }
     assert!(!text.contains('\u{1b}'), "{text}");
     assert!(
-        render_list(&[asked], now(), ColorMode::PLAIN).contains("  2. write_high_risk"),
+        render_list(&[approval], now(), ColorMode::PLAIN).contains("  2. write_high_risk"),
         "{text}"
     );
 }

@@ -1,4 +1,4 @@
-//! Questions to the person at the terminal: how they are put, and what an answer means. Pure.
+//! Approvals at the terminal: how each kind is rendered, and how a reply is parsed. Pure.
 
 use super::{
     elicitation_form::ElicitationForm,
@@ -10,86 +10,86 @@ use crate::cli::terminal::{Style, format_duration};
 use greenroom_core::Timestamp;
 use serde_json::{Value, json};
 
-/// What is asked.
+/// An approval that is presented to the user.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ApprovalPrompt {
-    /// Whether a call may run.
+    /// The approval of a call.
     Call(Box<CallApprovalRequest>),
-    /// Whether a plan made beforehand may be carried out.
+    /// The approval of a preflight.
     Plan(Box<PreflightRequest>),
-    /// What a running tool wants to know.
+    /// An elicitation of a running tool.
     Form(Box<ElicitationForm>),
-    /// Anything else, as it stands at `/agent/approvals/{id}`.
+    /// Any other kind, as the resource `/agent/approvals/{id}`.
     Other(Value),
 }
 
-/// What a person's answer asks for.
+/// The meaning of a reply.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum PromptReply {
-    /// A word on the call.
+    /// An answer on the call.
     Call { approved: bool, for_session: bool },
-    /// A word on the plan.
+    /// An answer on the preflight.
     Plan { approved: bool },
-    /// A decision, as `POST /agent/approvals/{id}` takes it.
+    /// A body for `POST /agent/approvals/{id}`.
     PostAnswer(Value),
-    /// To edit what is passed; comes back with [`Question::edited`].
+    /// Edit the value; the result goes to [`ApprovalPrompt::answer_from_edit`].
     Edit,
-    /// To say a step of the plan anew; comes back with [`Question::reworded`].
+    /// Edit a step's description; the result goes to [`ApprovalPrompt::set_step_description`].
     EditStep(usize),
-    /// The question changed, and is put again.
+    /// The approval's text changed and must be shown again.
     Reprompt,
-    /// A part of the answer is known; the prompt asks for the next.
+    /// A form field is accepted; the prompt is for the next one.
     FieldAccepted(String),
-    /// It means nothing here; what does.
+    /// The reply is invalid; the text lists the valid replies.
     Invalid(&'static str),
 }
 
 impl ApprovalPrompt {
-    /// The id at `/agent/approvals`.
+    /// Returns the approval's id.
     pub(super) fn approval_id(&self) -> &str {
         match self {
-            Self::Call(asked) => &asked.approval_id,
-            Self::Plan(list) => &list.approval_id,
+            Self::Call(request) => &request.approval_id,
+            Self::Plan(checklist) => &checklist.approval_id,
             Self::Form(form) => form.view["approval_id"].as_str().unwrap_or_default(),
             Self::Other(view) => view["approval_id"].as_str().unwrap_or_default(),
         }
     }
 
-    /// The call it is about, where it is about one.
+    /// Returns the id of the call that the approval is about, if any.
     pub(super) fn call_id(&self) -> Option<&str> {
         match self {
-            Self::Call(asked) => Some(&asked.tool_call_id),
+            Self::Call(request) => Some(&request.tool_call_id),
             Self::Plan(_) => None,
             Self::Form(form) => form.view["call_id"].as_str(),
             Self::Other(view) => view["call"]["call_id"].as_str().or(view["call_id"].as_str()),
         }
     }
 
-    /// When nobody may answer it any more.
+    /// Returns the deadline of the approval.
     pub(super) fn deadline(&self) -> Option<Timestamp> {
         match self {
-            Self::Call(asked) => asked.deadline,
-            Self::Plan(list) => list.deadline,
+            Self::Call(request) => request.deadline,
+            Self::Plan(checklist) => checklist.deadline,
             Self::Form(form) => deadline(&form.view),
             Self::Other(view) => deadline(view),
         }
     }
 
-    /// How it is put.
+    /// Renders the approval.
     pub(super) fn render_lines(&self) -> Vec<StyledLine> {
         match self {
-            Self::Call(asked) => call_lines(asked),
-            Self::Plan(list) => plan_lines(list),
+            Self::Call(request) => call_lines(request),
+            Self::Plan(checklist) => plan_lines(checklist),
             Self::Form(form) => form.render_lines(),
             Self::Other(view) => other_lines(view),
         }
     }
 
-    /// What the answer is asked for with, and how long there is time.
+    /// Returns the prompt: the valid replies and the time left.
     pub(super) fn prompt_text(&self, now: Timestamp) -> String {
-        let words = match self {
+        let replies = match self {
             Self::Call(_) => "Run it? y/n/e(dit)/s(ession)".to_owned(),
-            Self::Plan(_) => "Carry it out? y/n/e N/s N".to_owned(),
+            Self::Plan(_) => "Run the plan? y/n/e N/s N".to_owned(),
             Self::Form(form) => form.prompt_text(),
             Self::Other(view) => match kind(view) {
                 "budget" => "New limit, or stop",
@@ -98,69 +98,71 @@ impl ApprovalPrompt {
             }
             .to_owned(),
         };
-        let left = self.deadline().map(|deadline| match deadline > now {
+        let time_left = self.deadline().map(|deadline| match deadline > now {
             true => format!(" ({} left)", format_duration(deadline.saturating_duration_since(now))),
-            false => " (time is up)".to_owned(),
+            false => " (deadline passed)".to_owned(),
         });
-        format!("{words}{} › ", left.unwrap_or_default())
+        format!("{replies}{} › ", time_left.unwrap_or_default())
     }
 
-    /// What somebody's words mean.
+    /// Parses a reply.
     pub(super) fn parse_reply(&mut self, text: &str) -> PromptReply {
         let text = text.trim();
-        let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
-        let (word, rest) = (word.to_lowercase(), rest.trim());
+        let (first, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+        let (first, rest) = (first.to_lowercase(), rest.trim());
         match self {
-            Self::Call(asked) => parse_call_reply(asked, &word, rest),
-            Self::Plan(list) => parse_plan_reply(list, &word, rest),
+            Self::Call(request) => parse_call_reply(request, &first, rest),
+            Self::Plan(checklist) => parse_plan_reply(checklist, &first, rest),
             Self::Form(form) => form.parse_reply(text),
-            Self::Other(view) => parse_other_reply(view, &word, rest, text),
+            Self::Other(view) => parse_other_reply(view, &first, rest, text),
         }
     }
 
-    /// What is there to be edited.
+    /// Returns the value that the user can edit; null if there is none.
     pub(super) fn editable_value(&self) -> Value {
         match self {
-            Self::Call(asked) => asked.args.clone(),
+            Self::Call(request) => request.args.clone(),
             Self::Plan(_) | Self::Other(_) => Value::Null,
             Self::Form(form) => form.current_values(),
         }
     }
 
-    /// The decision that was edited, or why it is none.
+    /// Builds the answer from the edited value, or returns the reason why the value is invalid.
     pub(super) fn answer_from_edit(&self, text: &str) -> Result<Value, String> {
         let value: Value =
-            serde_json::from_str(text).map_err(|error| format!("that is not JSON: {error}"))?;
+            serde_json::from_str(text).map_err(|error| format!("not JSON: {error}"))?;
         match self {
-            Self::Call(asked) => Ok(json!({"steps": [{
-                "call_id": asked.tool_call_id, "decision": "approve", "arguments": value,
+            Self::Call(request) => Ok(json!({"steps": [{
+                "call_id": request.tool_call_id, "decision": "approve", "arguments": value,
             }]})),
-            Self::Plan(_) => Err("a plan is changed step by step".to_owned()),
+            Self::Plan(_) => Err("a plan is edited step by step".to_owned()),
             Self::Form(_) | Self::Other(_) => Ok(json!({"decision": "answer", "value": value})),
         }
     }
 
-    /// Says a step of the plan anew.
+    /// Replaces the description of a preflight step. Ignores a blank text.
     pub(super) fn set_step_description(&mut self, step: usize, text: &str) {
-        if let Self::Plan(list) = self
-            && let Some(step) = list.steps.get_mut(step)
+        if let Self::Plan(checklist) = self
+            && let Some(step) = checklist.steps.get_mut(step)
             && !text.trim().is_empty()
         {
             step.description = text.trim().to_owned();
         }
     }
 
-    /// What a step of the plan says.
+    /// Returns the description of a preflight step.
     pub(super) fn step_description(&self, step: usize) -> &str {
         match self {
-            Self::Plan(list) => list.steps.get(step).map_or("", |step| step.description.as_str()),
+            Self::Plan(checklist) => {
+                checklist.steps.get(step).map_or("", |step| step.description.as_str())
+            }
             Self::Call(_) | Self::Form(_) | Self::Other(_) => "",
         }
     }
 }
 
 impl ApprovalPrompt {
-    /// The question that stands so at `/agent/approvals/{id}`.
+    /// Creates the prompt of an approval from the resource `/agent/approvals/{id}`.
     pub(super) fn from_view(view: Value) -> Self {
         match kind(&view) {
             "elicitation" => Self::Form(Box::new(ElicitationForm::new(view))),
@@ -181,51 +183,50 @@ fn text<'a>(view: &'a Value, name: &str) -> &'a str {
     view[name].as_str().unwrap_or_default()
 }
 
-fn risk_label(word: &str) -> (Style, String) {
-    let style = match word {
+fn risk_label(risk: &str) -> (Style, String) {
+    let style = match risk {
         "low" => Style::Green,
         "medium" => Style::Yellow,
         _ => Style::Red,
     };
-    (style, format!("{word} risk"))
+    (style, format!("{risk} risk"))
 }
 
-fn call_lines(asked: &CallApprovalRequest) -> Vec<StyledLine> {
-    let (style, risk) = risk_label(&asked.risk);
+fn call_lines(request: &CallApprovalRequest) -> Vec<StyledLine> {
+    let (style, risk) = risk_label(&request.risk);
     let mut lines = vec![
         StyledLine::with_indent(0)
             .styled(Style::Yellow, "? ")
-            .styled(Style::Bold, &asked.tool_name)
+            .styled(Style::Bold, &request.tool_name)
             .text("  ")
             .styled(style, &risk),
     ];
-    if !asked.description.is_empty() {
-        lines.push(StyledLine::with_indent(2).text(&asked.description));
+    if !request.description.is_empty() {
+        lines.push(StyledLine::with_indent(2).text(&request.description));
     }
-    lines.extend(render::field_lines(&asked.args, 4));
-    if asked.cost.is_object() {
-        let unit = text(&asked.cost, "unit");
+    lines.extend(render::field_lines(&request.args, 4));
+    if request.cost.is_object() {
+        let unit = text(&request.cost, "unit");
         lines.push(
-            StyledLine::with_indent(2).text(&format!("Costs {} {unit}", asked.cost["amount"])),
+            StyledLine::with_indent(2).text(&format!("Cost: {} {unit}", request.cost["amount"])),
         );
     }
-    if !asked.why.is_empty() {
+    if !request.why.is_empty() {
         lines.push(
-            StyledLine::with_indent(2).styled(Style::Dim, &format!("Asked because {}", asked.why)),
+            StyledLine::with_indent(2).styled(Style::Dim, &format!("Reason: {}", request.why)),
         );
     }
     lines
 }
 
-fn plan_lines(list: &PreflightRequest) -> Vec<StyledLine> {
-    let mut lines = vec![
-        StyledLine::with_indent(0).styled(Style::Yellow, "? ").styled(Style::Bold, "The plan"),
-    ];
-    for (number, step) in (1..).zip(&list.steps) {
+fn plan_lines(checklist: &PreflightRequest) -> Vec<StyledLine> {
+    let mut lines =
+        vec![StyledLine::with_indent(0).styled(Style::Yellow, "? ").styled(Style::Bold, "Plan")];
+    for (number, step) in (1..).zip(&checklist.steps) {
         let (style, risk) = risk_label(&step.risk);
         let mut line = StyledLine::with_indent(2).text(&format!("{number}. "));
         line = match step.skip {
-            true => line.styled(Style::Dim, &format!("{} (left out)", step.description)),
+            true => line.styled(Style::Dim, &format!("{} (skipped)", step.description)),
             false => line.text(&step.description),
         };
         if let Some(tool) = &step.tool_name {
@@ -234,25 +235,25 @@ fn plan_lines(list: &PreflightRequest) -> Vec<StyledLine> {
         }
         line = line.text("  ").styled(style, &risk);
         if step.needs_approval {
-            line = line.styled(Style::Yellow, "  needs your word");
+            line = line.styled(Style::Yellow, "  needs approval");
         }
         lines.push(line);
     }
-    let cost = &list.estimated_cost;
+    let cost = &checklist.estimated_cost;
     if cost.is_object() {
         let usd = match cost["estimatedUSD"].as_f64() {
             Some(usd) => format!("${usd:.4}"),
             None => "price unknown".to_owned(),
         };
         let (input, output) = (&cost["inputTokens"], &cost["outputTokens"]);
-        let told = format!("About {input} tokens in, {output} out, {usd}");
-        lines.push(StyledLine::with_indent(2).styled(Style::Dim, &told));
+        let text = format!("About {input} tokens in, {output} out, {usd}");
+        lines.push(StyledLine::with_indent(2).styled(Style::Dim, &text));
     }
-    if !list.required_permissions.is_empty() {
-        let told = format!("Needs: {}", list.required_permissions.join(", "));
-        lines.push(StyledLine::with_indent(2).text(&told));
+    if !checklist.required_permissions.is_empty() {
+        let text = format!("Requires: {}", checklist.required_permissions.join(", "));
+        lines.push(StyledLine::with_indent(2).text(&text));
     }
-    for warning in &list.warnings {
+    for warning in &checklist.warnings {
         lines.push(StyledLine::with_indent(2).styled(Style::Yellow, "Warning: ").text(warning));
     }
     lines
@@ -267,17 +268,17 @@ fn other_lines(view: &Value) -> Vec<StyledLine> {
         "budget" => {
             let budget = &view["budget"];
             let measure = text(budget, "measure");
-            let told = format!(
+            let summary = format!(
                 "{} of {} {measure} spent of the {}'s budget; {} more needed",
                 view["spent"].as_f64().or(budget["spent"].as_f64()).unwrap_or_default(),
                 budget["limit"].as_f64().unwrap_or_default(),
                 text(budget, "scope"),
                 view["needed"].as_f64().or(budget["needed"].as_f64()).unwrap_or_default(),
             );
-            lines.push(StyledLine::with_indent(2).text(&told));
+            lines.push(StyledLine::with_indent(2).text(&summary));
             for expense in view["spent_on"].as_array().into_iter().flatten() {
-                let told = format!("{} {measure}  {}", expense["amount"], text(expense, "what"));
-                lines.push(StyledLine::with_indent(4).styled(Style::Dim, &told));
+                let line = format!("{} {measure}  {}", expense["amount"], text(expense, "what"));
+                lines.push(StyledLine::with_indent(4).styled(Style::Dim, &line));
             }
         }
         "unknown_outcome" => {
@@ -287,59 +288,59 @@ fn other_lines(view: &Value) -> Vec<StyledLine> {
             lines.push(StyledLine::with_indent(2).text(text(view, "why")));
         }
         _ => {
-            let told = format!("Answer it at /agent/approvals/{}", text(view, "approval_id"));
-            lines.push(StyledLine::with_indent(2).text(&told));
+            let hint = format!("Answer it at /agent/approvals/{}", text(view, "approval_id"));
+            lines.push(StyledLine::with_indent(2).text(&hint));
         }
     }
     lines
 }
 
-fn parse_call_reply(asked: &CallApprovalRequest, word: &str, rest: &str) -> PromptReply {
-    match word {
+fn parse_call_reply(request: &CallApprovalRequest, reply: &str, rest: &str) -> PromptReply {
+    match reply {
         "y" | "yes" if rest.is_empty() => PromptReply::Call { approved: true, for_session: false },
         "s" | "session" if rest.is_empty() => {
             PromptReply::Call { approved: true, for_session: true }
         }
         "n" | "no" if rest.is_empty() => PromptReply::Call { approved: false, for_session: false },
-        // The gateway has no word for why.
+        // The gateway dialect has no member for a reason.
         "n" | "no" => PromptReply::PostAnswer(json!({"steps": [{
-            "call_id": asked.tool_call_id, "decision": "reject", "reason": rest,
+            "call_id": request.tool_call_id, "decision": "reject", "reason": rest,
         }]})),
         "e" | "edit" => PromptReply::Edit,
         _ => PromptReply::Invalid(
-            "y: yes, n: no (n WHY tells the model), e: edit, s: yes for this session",
+            "y: yes, n: no (n REASON is sent to the model), e: edit, s: yes for this session",
         ),
     }
 }
 
-fn parse_plan_reply(list: &mut PreflightRequest, word: &str, rest: &str) -> PromptReply {
+fn parse_plan_reply(checklist: &mut PreflightRequest, reply: &str, rest: &str) -> PromptReply {
     let number = rest.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
-    let number = number.filter(|number| *number < list.steps.len());
-    match (word, number) {
+    let number = number.filter(|number| *number < checklist.steps.len());
+    match (reply, number) {
         ("y" | "yes", None) if rest.is_empty() => PromptReply::Plan { approved: true },
         ("n" | "no", None) if rest.is_empty() => PromptReply::Plan { approved: false },
         ("e" | "edit", Some(number)) => PromptReply::EditStep(number),
         ("s" | "skip", Some(number)) => {
-            let step = &mut list.steps[number];
+            let step = &mut checklist.steps[number];
             step.skip = !step.skip;
             PromptReply::Reprompt
         }
         _ => PromptReply::Invalid(
-            "y: yes, n: no, e N: say step N anew, s N: leave step N out, or not",
+            "y: yes, n: no, e N: edit step N, s N: skip step N or include it again",
         ),
     }
 }
 
-fn parse_other_reply(view: &Value, word: &str, rest: &str, whole: &str) -> PromptReply {
-    match (kind(view), word) {
+fn parse_other_reply(view: &Value, reply: &str, rest: &str, whole: &str) -> PromptReply {
+    match (kind(view), reply) {
         ("budget", "stop" | "n" | "no") => PromptReply::PostAnswer(json!({"decision": "stop"})),
         ("budget", _) => {
-            let number = if word == "raise" { rest } else { whole };
+            let number = if reply == "raise" { rest } else { whole };
             match number.replace(['_', ','], "").parse::<f64>() {
                 Ok(limit) if limit.is_finite() => {
                     PromptReply::PostAnswer(json!({"decision": "raise", "value": limit}))
                 }
-                Ok(_) | Err(_) => PromptReply::Invalid("the new limit, a number; or stop"),
+                Ok(_) | Err(_) => PromptReply::Invalid("enter the new limit as a number, or stop"),
             }
         }
         ("unknown_outcome", "r" | "retry") => PromptReply::PostAnswer(json!({"decision": "retry"})),
@@ -351,8 +352,8 @@ fn parse_other_reply(view: &Value, word: &str, rest: &str, whole: &str) -> Promp
             PromptReply::PostAnswer(json!({"decision": "done", "value": value}))
         }
         ("unknown_outcome", _) => PromptReply::Invalid(
-            "retry: run it again, done RESULT: it took effect, failed: it did not",
+            "retry: run the call again, done RESULT: it took effect, failed: it had no effect",
         ),
-        _ => PromptReply::Invalid("this chat can't answer it; `greenroom approvals` may"),
+        _ => PromptReply::Invalid("this chat can't answer it; use `greenroom approvals`"),
     }
 }

@@ -1,33 +1,33 @@
-//! What somebody types: something to say to the agent, or a word to the chat itself.
+//! Input lines of the chat: a message to the agent, or a command of the chat.
 
-/// What a line means.
+/// A parsed input line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ChatCommand<'a> {
-    /// To the agent.
+    /// A message to the agent.
     Message(&'a str),
-    /// What can be typed.
+    /// Show the help.
     Help,
-    /// Cancel what runs.
+    /// Cancel the current run.
     Cancel,
-    /// Which session this is.
+    /// Show the session id.
     ShowSession,
-    /// The next message begins another session.
+    /// Start a new session with the next message.
     NewSession,
-    /// Leave.
+    /// Quit.
     Exit,
-    /// A name that is none of the chat's own: a workflow's, with what follows.
+    /// Start a workflow: any name that is not a command of the chat, and the text after the name.
     StartWorkflow { name: &'a str, rest: &'a str },
 }
 
 impl<'a> ChatCommand<'a> {
-    /// Reads a line. `//` begins a message with a stroke.
+    /// Parses a line. `//` starts a message whose first character is `/`.
     pub(super) fn parse(line: &'a str) -> Self {
         let line = line.trim();
-        let Some(word) = line.strip_prefix('/') else { return Self::Message(line) };
-        if word.starts_with('/') {
-            return Self::Message(word);
+        let Some(command) = line.strip_prefix('/') else { return Self::Message(line) };
+        if command.starts_with('/') {
+            return Self::Message(command);
         }
-        let (name, rest) = word.split_once(char::is_whitespace).unwrap_or((word, ""));
+        let (name, rest) = command.split_once(char::is_whitespace).unwrap_or((command, ""));
         match name {
             "help" | "?" => Self::Help,
             "cancel" => Self::Cancel,
@@ -39,17 +39,17 @@ impl<'a> ChatCommand<'a> {
     }
 }
 
-/// What `/help` says: a word, and what it does.
+/// The keys and commands listed by `/help`, each with its effect.
 pub(super) const HELP: [(&str, &str); 9] = [
-    ("Enter", "sends; while an answer comes, what you send waits for its turn"),
-    ("Alt-Enter", "begins a new line"),
-    ("Ctrl-C", "cancels what runs; twice leaves"),
-    ("Ctrl-D", "leaves; what runs goes on"),
-    ("/cancel", "cancels what runs"),
+    ("Enter", "sends the message; messages sent during a run are queued"),
+    ("Alt-Enter", "starts a new line"),
+    ("Ctrl-C", "cancels the run; twice quits"),
+    ("Ctrl-D", "quits; the run continues"),
+    ("/cancel", "cancels the run"),
     ("/session", "shows the session's id, for --session"),
-    ("/new", "begins another session with the next message"),
+    ("/new", "starts a new session with the next message"),
     ("/NAME k=v", "starts the workflow NAME; `greenroom workflows` lists them"),
-    ("//text", "says /text"),
+    ("//text", "sends /text"),
 ];
 
 #[cfg(test)]
@@ -57,8 +57,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_and_messages() {
-        for (line, word) in [
+    fn lines_are_commands_or_messages() {
+        for (line, command) in [
             (" hello there ", ChatCommand::Message("hello there")),
             ("//etc/passwd", ChatCommand::Message("/etc/passwd")),
             ("/help", ChatCommand::Help),
@@ -69,7 +69,7 @@ mod tests {
             ),
             ("/", ChatCommand::StartWorkflow { name: "", rest: "" }),
         ] {
-            assert_eq!(ChatCommand::parse(line), word, "{line}");
+            assert_eq!(ChatCommand::parse(line), command, "{line}");
         }
     }
 }

@@ -1,6 +1,8 @@
-//! The connection to the gateway, kept: when it is lost it comes back by itself, and requests that
-//! are not over are sent again, to go on where they were cut off. Knows frames as far as that takes,
-//! and nothing of what is shown.
+//! The connection to the gateway. After a loss it reconnects and sends unfinished requests again, so
+//! that their streams continue where they were cut off.
+//!
+//! The connection reads only the members of a frame that it needs for this, and knows nothing about
+//! what is displayed.
 
 use crate::cli::client::ApiClient;
 use futures::{SinkExt as _, StreamExt as _};
@@ -12,149 +14,159 @@ use tokio_tungstenite::{
     tungstenite::{self, Message, http::StatusCode},
 };
 
-/// Frames on their way in or out.
+/// Maximum number of frames queued in each direction.
 const FRAMES_MAX: usize = 256;
-/// Time to connect.
+/// Timeout of connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Without a sign of life for so long the server counts as gone; it pings every 15 s.
+/// Time without data after which the connection counts as lost; the server pings every 15 s.
 const SILENCE_MAX: Duration = Duration::from_secs(45);
-/// Delay before the first try to connect again; doubles with each.
+/// Delay before the first attempt to reconnect; doubles with each attempt.
 const DELAY_BASE: Duration = Duration::from_millis(200);
-/// Longest delay.
+/// Maximum delay between attempts.
 const DELAY_CAP: Duration = Duration::from_secs(5);
 
 type ClientSocket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
-/// What comes over the link.
+/// An event of the connection.
 #[derive(Debug)]
 pub(super) enum ConnectionEvent {
-    /// A frame of the server.
+    /// A frame from the server.
     Frame(Value),
-    /// The connection is lost; it is tried again after that time.
-    Lost { why: String, again_in: Duration },
-    /// It is back.
+    /// The connection is lost; the next attempt to reconnect follows after `retry_in`.
+    Lost { reason: String, retry_in: Duration },
+    /// The connection is established again.
     Reconnected,
-    /// The server will not have us; nothing more comes.
+    /// The server refused the connection with this reason; no event follows.
     Refused(String),
 }
 
-/// A connection that is kept.
+/// A handle to the connection's task.
 pub(super) struct GatewayConnection {
     frames: mpsc::Sender<Value>,
     events: mpsc::Receiver<ConnectionEvent>,
 }
 
 impl GatewayConnection {
-    /// Connects. Errs if that does not work at once.
+    /// Connects and starts the task. Fails if the first attempt fails.
     pub(super) async fn open(client: &ApiClient) -> anyhow::Result<Self> {
         let socket = match connect(client).await {
             Ok(socket) => socket,
-            Err(ConnectError::Refused(why)) => anyhow::bail!("the server refuses: {why}"),
-            Err(ConnectError::Unreachable(why)) => {
-                anyhow::bail!("no server answers at {}: {why}", client.base_url())
+            Err(ConnectError::Refused(reason)) => {
+                anyhow::bail!("the server refused the connection: {reason}")
+            }
+            Err(ConnectError::Unreachable(reason)) => {
+                anyhow::bail!("no server at {}: {reason}", client.base_url())
             }
         };
         let (frames, outbox) = mpsc::channel(FRAMES_MAX);
-        let (inbox, said) = mpsc::channel(FRAMES_MAX);
-        let keeper = ConnectionTask {
+        let (inbox, events) = mpsc::channel(FRAMES_MAX);
+        let task = ConnectionTask {
             client: client.clone(),
             outbox,
             inbox,
             open_requests: Vec::new(),
             unsent: None,
         };
-        tokio::spawn(keeper.run(socket));
-        Ok(Self { frames, events: said })
+        tokio::spawn(task.run(socket));
+        Ok(Self { frames, events })
     }
 
-    /// Sends a frame, now or when the connection is back. A `chat.send` is sent again after every
-    /// loss until its request is over.
+    /// Sends a frame, at the latest after the next reconnect. A `chat.send` is sent again after every
+    /// loss until its request ends.
     pub(super) async fn send(&self, frame: Value) {
-        // Its task ends after `Refused` alone, which is on its way.
+        // The task ends only after it has queued `Refused`.
         self.frames.send(frame).await.unwrap_or_default();
     }
 
-    /// What comes next; `None` after [`Said::Refused`].
+    /// Returns the next event; `None` after [`ConnectionEvent::Refused`].
     pub(super) async fn next(&mut self) -> Option<ConnectionEvent> {
         self.events.recv().await
     }
 
-    /// What is there already.
+    /// Returns the next event if there is one already.
     pub(super) fn try_next(&mut self) -> Option<ConnectionEvent> {
         self.events.try_recv().ok()
     }
 }
 
-/// Why there is no connection.
+/// The reason for a failed attempt to connect.
 enum ConnectError {
-    /// Trying again may help.
+    /// A later attempt may succeed.
     Unreachable(String),
-    /// It won't.
+    /// A later attempt would fail as well.
     Refused(String),
 }
 
 async fn connect(client: &ApiClient) -> Result<ClientSocket, ConnectError> {
-    let unreachable = |why: &dyn std::fmt::Display| ConnectError::Unreachable(why.to_string());
+    let unreachable = |error: &dyn std::fmt::Display| ConnectError::Unreachable(error.to_string());
     let request =
         client.websocket_request("/gateway?details=true").map_err(|error| unreachable(&error))?;
     let connected = tokio::time::timeout(CONNECT_TIMEOUT, connect_async(request)).await;
     match connected {
-        Err(_) => Err(ConnectError::Unreachable("it does not answer".to_owned())),
+        Err(_) => Err(ConnectError::Unreachable(format!(
+            "no response within {} s",
+            CONNECT_TIMEOUT.as_secs()
+        ))),
         Ok(Ok((socket, _))) => Ok(socket),
-        Ok(Err(tungstenite::Error::Http(answer))) => {
-            let status = answer.status();
-            let problem = answer.body().as_deref().unwrap_or_default();
+        Ok(Err(tungstenite::Error::Http(response))) => {
+            let status = response.status();
+            let problem = response.body().as_deref().unwrap_or_default();
             let problem: Value = serde_json::from_slice(problem).unwrap_or_default();
-            let why = problem["detail"].as_str().map_or_else(|| status.to_string(), str::to_owned);
-            // Too many requests pass, and so does a server that starts or stops.
-            let passes = status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error();
-            Err(if passes { ConnectError::Unreachable(why) } else { ConnectError::Refused(why) })
+            let detail = problem["detail"].as_str();
+            let reason = detail.map_or_else(|| status.to_string(), str::to_owned);
+            // A rate limit passes, and so does the start or stop of a server.
+            let is_temporary = status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error();
+            Err(match is_temporary {
+                true => ConnectError::Unreachable(reason),
+                false => ConnectError::Refused(reason),
+            })
         }
         Ok(Err(error)) => Err(unreachable(&error)),
     }
 }
 
-/// The task that keeps the connection.
+/// The task that owns the socket.
 struct ConnectionTask {
     client: ApiClient,
     outbox: mpsc::Receiver<Value>,
     inbox: mpsc::Sender<ConnectionEvent>,
     open_requests: Vec<TrackedRequest>,
-    /// What was to be sent when the connection broke.
+    /// A frame that was not sent before the connection broke.
     unsent: Option<Value>,
 }
 
-/// A request that is not over.
+/// A request that has not ended.
 struct TrackedRequest {
     id: String,
-    /// As it is to be sent: with the place where its stream goes on.
+    /// The frame to send after a loss, with the cursor at which the stream continues.
     frame: Value,
     started: bool,
 }
 
-/// Nobody uses the link any more.
+/// The handle was dropped.
 struct ConnectionDropped;
 
 impl ConnectionTask {
     async fn run(mut self, socket: ClientSocket) {
         let mut socket = socket;
         loop {
-            let why = match self.exchange_frames(&mut socket).await {
-                Ok(why) => why,
+            let reason = match self.exchange_frames(&mut socket).await {
+                Ok(reason) => reason,
                 Err(ConnectionDropped) => return,
             };
-            socket = match self.reconnect(why).await {
+            socket = match self.reconnect(reason).await {
                 Some(socket) => socket,
                 None => return,
             };
         }
     }
 
-    /// Until there is a connection again, and requests go on over it; `None` if there will be none.
-    async fn reconnect(&mut self, mut why: String) -> Option<ClientSocket> {
+    /// Reconnects and sends open requests again. Returns `None` if the server refuses or the handle
+    /// is dropped.
+    async fn reconnect(&mut self, mut reason: String) -> Option<ClientSocket> {
         let mut delay = DELAY_BASE;
         loop {
-            let lost = ConnectionEvent::Lost { why, again_in: delay };
+            let lost = ConnectionEvent::Lost { reason, retry_in: delay };
             self.inbox.send(lost).await.ok()?;
             tokio::time::sleep(delay).await;
             delay = (delay * 2).min(DELAY_CAP);
@@ -164,11 +176,11 @@ impl ConnectionTask {
                         self.inbox.send(ConnectionEvent::Reconnected).await.ok()?;
                         return Some(socket);
                     }
-                    Err(error) => why = error.to_string(),
+                    Err(error) => reason = error.to_string(),
                 },
-                Err(ConnectError::Unreachable(error)) => why = error,
-                Err(ConnectError::Refused(why)) => {
-                    self.inbox.send(ConnectionEvent::Refused(why)).await.ok()?;
+                Err(ConnectError::Unreachable(error)) => reason = error,
+                Err(ConnectError::Refused(reason)) => {
+                    self.inbox.send(ConnectionEvent::Refused(reason)).await.ok()?;
                     return None;
                 }
             }
@@ -189,7 +201,7 @@ impl ConnectionTask {
         Ok(())
     }
 
-    /// Carries frames both ways until the connection is lost; says why.
+    /// Exchanges frames until the connection is lost. Returns the reason of the loss.
     async fn exchange_frames(
         &mut self,
         socket: &mut ClientSocket,
@@ -200,22 +212,25 @@ impl ConnectionTask {
                     let frame = frame.ok_or(ConnectionDropped)?;
                     self.track_sent(&frame);
                     if let Err(error) = socket.send(Message::text(frame.to_string())).await {
-                        // A `chat.send` is sent again anyway.
+                        // `track_sent` has recorded a `chat.send` for sending again.
                         self.unsent = Some(frame).filter(|frame| frame["type"] != "chat.send");
                         return Ok(error.to_string());
                     }
                 }
-                read = tokio::time::timeout(SILENCE_MAX, socket.next()) => match read {
-                    Err(_) => return Ok("the server says nothing any more".to_owned()),
+                received = tokio::time::timeout(SILENCE_MAX, socket.next()) => match received {
+                    Err(_) => {
+                        let seconds = SILENCE_MAX.as_secs();
+                        return Ok(format!("no data from the server for {seconds} s"));
+                    }
                     Ok(None) => return Ok("the server closed the connection".to_owned()),
                     Ok(Some(Err(error))) => return Ok(error.to_string()),
                     Ok(Some(Ok(Message::Text(text)))) => {
                         let Ok(frame) = serde_json::from_str::<Value>(&text) else { continue };
-                        let again = self.track_received(&frame);
+                        let resend = self.track_received(&frame);
                         self.inbox.send(ConnectionEvent::Frame(frame)).await.map_err(|_| ConnectionDropped)?;
-                        if let Some(again) = again {
+                        if let Some(frame) = resend {
                             tokio::time::sleep(DELAY_BASE).await;
-                            if let Err(error) = socket.send(Message::text(again.to_string())).await {
+                            if let Err(error) = socket.send(Message::text(frame.to_string())).await {
                                 return Ok(error.to_string());
                             }
                         }
@@ -223,7 +238,7 @@ impl ConnectionTask {
                     Ok(Some(Ok(Message::Close(_)))) => {
                         return Ok("the server closed the connection".to_owned());
                     }
-                    // Reading answers pings.
+                    // tungstenite answers pings when it reads.
                     Ok(Some(Ok(
                         Message::Ping(_)
                         | Message::Pong(_)
@@ -245,11 +260,11 @@ impl ConnectionTask {
         }
     }
 
-    /// Learns where requests stand; what must be sent again, if anything.
+    /// Updates the open requests from a received frame. Returns the frame to send again, if any.
     fn track_received(&mut self, frame: &Value) -> Option<Value> {
         let id = frame["requestId"].as_str()?;
-        let at = self.open_requests.iter().position(|request| request.id == id)?;
-        let request = &mut self.open_requests[at];
+        let index = self.open_requests.iter().position(|request| request.id == id)?;
+        let request = &mut self.open_requests[index];
         if frame["cursor"].is_string() && request.started {
             request.frame["after"] = frame["cursor"].clone();
         }
@@ -260,15 +275,15 @@ impl ConnectionTask {
                 request.frame["after"] = frame["cursor"].clone();
             }
             "chat.stream.end" => {
-                self.open_requests.remove(at);
+                self.open_requests.remove(index);
             }
             "error" => match frame["code"].as_str()? {
                 "stream_broken" => return Some(request.frame.clone()),
-                // The connection ends soon, and then it is sent again.
+                // The server closes the connection soon; the request is sent again after that.
                 "server_draining" | "draining" => {}
-                // It was not taken at all.
+                // The server rejected the request.
                 _ if !request.started => {
-                    self.open_requests.remove(at);
+                    self.open_requests.remove(index);
                 }
                 _ => {}
             },
@@ -278,7 +293,7 @@ impl ConnectionTask {
     }
 }
 
-/// A `chat.send`.
+/// Builds a `chat.send` frame.
 pub(super) fn chat_send_frame(id: &str, session: Option<&str>, content: &str) -> Value {
     let mut frame = json!({"type": "chat.send", "id": id, "content": content});
     if let Some(session) = session {

@@ -1,11 +1,10 @@
-//! What the server says, as far as the chat understands it. More members, and messages of other
-//! types, mean nothing.
+//! The messages of the server that the chat uses. Unknown members and message types are ignored.
 
 use greenroom_core::Timestamp;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-/// One message of the server.
+/// A message of the server.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(tag = "type", rename_all_fields = "camelCase")]
 pub(super) enum GatewayMessage {
@@ -48,7 +47,7 @@ pub(super) enum GatewayMessage {
     CallApprovalRequested(Box<CallApprovalRequest>),
     #[serde(rename = "preflight.checklist")]
     PreflightRequested(Box<PreflightRequest>),
-    /// A running tool asks a person something, in the words of its question.
+    /// A running tool requests input (T1).
     #[serde(rename = "elicitation.request")]
     ElicitationRequested(Box<ElicitationRequest>),
     #[serde(rename = "error")]
@@ -60,14 +59,14 @@ pub(super) enum GatewayMessage {
         #[serde(flatten)]
         more: Map<String, Value>,
     },
-    /// What the dialect has no word for, as the native frame.
+    /// A native event that the dialect has no message for.
     #[serde(rename = "agent.event")]
     AgentEvent { event: Value },
     #[serde(other)]
     Unknown,
 }
 
-/// How a request ended.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum RunOutcome {
@@ -78,7 +77,7 @@ pub(super) enum RunOutcome {
     Failed,
 }
 
-/// What a request took.
+/// The tokens and the cost of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RequestUsage {
@@ -90,7 +89,7 @@ pub(super) struct RequestUsage {
     pub(super) cost_usd: Option<f64>,
 }
 
-/// Whether a call may run.
+/// A request to approve a call.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct CallApprovalRequest {
@@ -113,7 +112,7 @@ pub(super) struct CallApprovalRequest {
     pub(super) deadline: Option<Timestamp>,
 }
 
-/// What a running tool wants to know.
+/// A request for input of a running tool.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ElicitationRequest {
@@ -135,7 +134,7 @@ pub(super) struct ElicitationRequest {
 }
 
 impl ElicitationRequest {
-    /// The question as it stands at `/agent/approvals/{id}`.
+    /// Converts the request to the form of the resource `/agent/approvals/{id}`.
     pub(super) fn into_view(self) -> Value {
         json!({
             "approval_id": self.approval_id, "kind": "elicitation", "call_id": self.tool_call_id,
@@ -146,7 +145,7 @@ impl ElicitationRequest {
     }
 }
 
-/// Whether a plan may be carried out.
+/// A request to approve a preflight.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PreflightRequest {
@@ -164,7 +163,7 @@ pub(super) struct PreflightRequest {
     pub(super) deadline: Option<Timestamp>,
 }
 
-/// One step of it, and what a person makes of it.
+/// A step of a preflight, with the user's edits.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PreflightStep {
@@ -177,12 +176,13 @@ pub(super) struct PreflightStep {
     pub(super) risk: String,
     #[serde(default)]
     pub(super) needs_approval: bool,
+    /// True if the user skips the step.
     #[serde(skip)]
     pub(super) skip: bool,
 }
 
 impl GatewayMessage {
-    /// Reads a message. What can't be read is as good as unknown.
+    /// Parses a message. A message that does not fit becomes `Unknown`.
     pub(super) fn from_json(frame: Value) -> Self {
         serde_json::from_value(frame).unwrap_or(Self::Unknown)
     }

@@ -1,4 +1,4 @@
-//! The chat at a terminal: keys in, a screen out, and everything at once.
+//! The front end for a terminal: reads keys, draws the screen, and runs the chat's effects.
 
 use super::{
     ChatSetup, EXIT_APPROVAL_PENDING, ResumedRequest, create_session, external_editor,
@@ -32,12 +32,12 @@ use tokio::{
 };
 use uuid::Uuid;
 
-/// How often a countdown is drawn anew.
+/// Interval of redrawing a countdown.
 const TICK: Duration = Duration::from_millis(500);
-/// Answers of the server that wait to be looked at.
-const ANSWERS_MAX: usize = 64;
+/// Maximum number of queued results of POST requests.
+const POST_RESULTS_MAX: usize = 64;
 
-/// The terminal as a program wants it; as it was again in the end, however that comes.
+/// Raw mode of the terminal. Dropping the value restores the normal mode.
 struct RawMode;
 
 impl RawMode {
@@ -50,46 +50,46 @@ impl RawMode {
 
 impl Drop for RawMode {
     fn drop(&mut self) {
-        // There is nobody to tell.
+        // A failure can't be reported while dropping.
         execute!(io::stdout(), DisableBracketedPaste).unwrap_or_default();
         terminal::disable_raw_mode().unwrap_or_default();
     }
 }
 
-/// What was posted, and what became of it.
+/// The purpose and the result of a POST request.
 type PostResult = (PostPurpose, Result<(), RequestFailure>);
 
 struct InteractiveChat {
     client: ApiClient,
-    link: GatewayConnection,
-    conversation: ChatMachine,
+    connection: GatewayConnection,
+    machine: ChatMachine,
     agent: Option<AgentName>,
     screen: Screen,
     editor: LineEditor,
-    /// What was being typed when a question came.
+    /// The text that was being typed when an approval was presented.
     draft: Option<String>,
     posts: mpsc::Sender<PostResult>,
     raw: Option<RawMode>,
     keys: Option<EventStream>,
-    /// To leave once everything is answered.
+    /// True to exit when no request is open.
     exit_when_done: bool,
     no_wait: bool,
     exit_code: Option<u8>,
 }
 
-/// Runs it. `once` is all there is to say; `going` are requests that are answered already.
+/// Runs the front end. `single_message` is the only message; `resumed` are requests sent earlier.
 pub(super) async fn run(
     setup: ChatSetup,
-    once: Option<String>,
-    going: Vec<ResumedRequest>,
+    single_message: Option<String>,
+    resumed: Vec<ResumedRequest>,
 ) -> anyhow::Result<ExitCode> {
-    let ChatSetup { client, link, conversation, agent, no_wait } = setup;
-    let (posts, mut posted) = mpsc::channel(ANSWERS_MAX);
+    let ChatSetup { client, connection, machine, agent, no_wait } = setup;
+    let (posts, mut post_results) = mpsc::channel(POST_RESULTS_MAX);
     let (columns, rows) = terminal::size()?;
     let mut chat = InteractiveChat {
         client,
-        link,
-        conversation,
+        connection,
+        machine,
         agent,
         screen: Screen::new(ColorMode::for_stdout(), columns, rows),
         editor: LineEditor::default(),
@@ -97,114 +97,115 @@ pub(super) async fn run(
         posts,
         raw: Some(RawMode::enter()?),
         keys: Some(EventStream::new()),
-        exit_when_done: once.is_some(),
+        exit_when_done: single_message.is_some(),
         no_wait,
         exit_code: None,
     };
-    chat.greet();
-    let mut acts = Vec::new();
-    for (id, content) in going {
-        acts.push(ChatEffect::Show(
+    chat.show_greeting();
+    let mut effects = Vec::new();
+    for (id, content) in resumed {
+        effects.push(ChatEffect::Show(
             StyledLine::with_indent(0).styled(Style::Bold, "› ").text(&content),
         ));
-        chat.conversation.submit(id, &content, &mut acts);
+        chat.machine.submit(id, &content, &mut effects);
     }
-    if let Some(message) = once {
-        acts.push(ChatEffect::Show(
+    if let Some(message) = single_message {
+        effects.push(ChatEffect::Show(
             StyledLine::with_indent(0).styled(Style::Bold, "› ").text(&message),
         ));
-        chat.conversation.submit(Uuid::new_v4().to_string(), &message, &mut acts);
+        chat.machine.submit(Uuid::new_v4().to_string(), &message, &mut effects);
     }
-    let mut stops = [signal(SignalKind::terminate())?, signal(SignalKind::hangup())?];
+    let mut stop_signals = [signal(SignalKind::terminate())?, signal(SignalKind::hangup())?];
     let mut tick = tokio::time::interval(TICK);
     loop {
-        chat.apply_effects(&mut acts).await;
+        chat.apply_effects(&mut effects).await;
         if let Some(code) = chat.exit_code {
             chat.close()?;
             return Ok(ExitCode::from(code));
         }
         chat.draw()?;
-        chat.wait(&mut posted, &mut stops, &mut tick, &mut acts).await?;
+        chat.wait(&mut post_results, &mut stop_signals, &mut tick, &mut effects).await?;
     }
 }
 
 impl InteractiveChat {
-    fn greet(&mut self) {
+    fn show_greeting(&mut self) {
         if self.exit_when_done {
             return;
         }
-        let session = match self.conversation.session() {
+        let session = match self.machine.session() {
             Some(session) => format!("session {session}"),
-            None => "a new session".to_owned(),
+            None => "new session".to_owned(),
         };
-        let agent = self.agent.as_ref().map(|agent| format!(" of {agent}")).unwrap_or_default();
-        let told = format!("{session}{agent} at {}", self.client.base_url());
-        self.screen.push_line(&render::note_line(&told));
-        self.screen.push_line(&render::note_line("/help shows what can be typed; Ctrl-D leaves"));
+        let agent = self.agent.as_ref().map(|agent| format!(" with {agent}")).unwrap_or_default();
+        let text = format!("{session}{agent} at {}", self.client.base_url());
+        self.screen.push_line(&render::note_line(&text));
+        let help = "/help lists keys and commands; Ctrl-D quits";
+        self.screen.push_line(&render::note_line(help));
     }
 
-    /// Waits for the next thing to happen, and takes it in.
+    /// Waits for the next event and handles it.
     async fn wait(
         &mut self,
-        posted: &mut mpsc::Receiver<PostResult>,
-        stops: &mut [Signal; 2],
+        post_results: &mut mpsc::Receiver<PostResult>,
+        stop_signals: &mut [Signal; 2],
         tick: &mut tokio::time::Interval,
-        acts: &mut Vec<ChatEffect>,
+        effects: &mut Vec<ChatEffect>,
     ) -> anyhow::Result<()> {
-        let counting = self.conversation.has_countdown();
-        let [terminated, hung_up] = stops;
+        let has_countdown = self.machine.has_countdown();
+        let [terminate, hangup] = stop_signals;
         let keys = self.keys.get_or_insert_with(EventStream::new);
         tokio::select! {
-            said = self.link.next() => {
-                self.handle_connection_event(said, acts);
-                // What came together is drawn together.
-                while let Some(said) = self.link.try_next() {
-                    self.handle_connection_event(Some(said), acts);
+            event = self.connection.next() => {
+                self.handle_connection_event(event, effects);
+                // Events that are already here are drawn together.
+                while let Some(event) = self.connection.try_next() {
+                    self.handle_connection_event(Some(event), effects);
                 }
             }
             event = keys.next() => match event {
-                Some(Ok(event)) => self.handle_terminal_event(event, acts)?,
-                // The terminal is gone.
+                Some(Ok(event)) => self.handle_terminal_event(event, effects)?,
+                // The terminal was closed.
                 Some(Err(_)) | None => self.exit_code = Some(0),
             },
-            Some((to, result)) = posted.recv() => self.conversation.handle_post_result(&to, result, acts),
-            _ = tick.tick(), if counting => {}
-            _ = terminated.recv() => self.exit_code = Some(0),
-            _ = hung_up.recv() => self.exit_code = Some(0),
+            Some((purpose, result)) = post_results.recv() => self.machine.handle_post_result(&purpose, result, effects),
+            _ = tick.tick(), if has_countdown => {}
+            _ = terminate.recv() => self.exit_code = Some(0),
+            _ = hangup.recv() => self.exit_code = Some(0),
         }
         Ok(())
     }
 
     fn handle_connection_event(
         &mut self,
-        said: Option<ConnectionEvent>,
-        acts: &mut Vec<ChatEffect>,
+        event: Option<ConnectionEvent>,
+        effects: &mut Vec<ChatEffect>,
     ) {
-        match said {
+        match event {
             Some(ConnectionEvent::Frame(frame)) => {
-                self.conversation.handle_message(GatewayMessage::from_json(frame), acts)
+                self.machine.handle_message(GatewayMessage::from_json(frame), effects)
             }
-            Some(ConnectionEvent::Lost { why, again_in }) => {
-                self.conversation.handle_disconnect(&why, again_in, SystemClock.now(), acts);
+            Some(ConnectionEvent::Lost { reason, retry_in }) => {
+                self.machine.handle_disconnect(&reason, retry_in, SystemClock.now(), effects);
             }
-            Some(ConnectionEvent::Reconnected) => self.conversation.handle_reconnect(acts),
-            Some(ConnectionEvent::Refused(why)) => {
-                let told = format!("the server refuses: {why}");
-                acts.extend([
-                    ChatEffect::Show(render::error_line(&told)),
+            Some(ConnectionEvent::Reconnected) => self.machine.handle_reconnect(effects),
+            Some(ConnectionEvent::Refused(reason)) => {
+                let text = format!("the server refused the connection: {reason}");
+                effects.extend([
+                    ChatEffect::Show(render::error_line(&text)),
                     ChatEffect::Exit(super::EXIT_FAILED),
                 ]);
             }
-            None => acts.push(ChatEffect::Exit(super::EXIT_FAILED)),
+            None => effects.push(ChatEffect::Exit(super::EXIT_FAILED)),
         }
     }
 
     fn handle_terminal_event(
         &mut self,
         event: Event,
-        acts: &mut Vec<ChatEffect>,
+        effects: &mut Vec<ChatEffect>,
     ) -> anyhow::Result<()> {
-        let typed = match event {
+        let outcome = match event {
             Event::Key(key) => self.editor.handle_key(key),
             Event::Paste(text) => {
                 self.editor.insert(&text);
@@ -216,56 +217,56 @@ impl InteractiveChat {
             }
             Event::FocusGained | Event::FocusLost | Event::Mouse(_) => KeyOutcome::Nothing,
         };
-        match typed {
+        match outcome {
             KeyOutcome::Nothing | KeyOutcome::Redraw => {}
             KeyOutcome::Entered(line) => {
-                self.conversation.handle_line(&line, Uuid::new_v4().to_string(), acts);
+                self.machine.handle_line(&line, Uuid::new_v4().to_string(), effects);
             }
             KeyOutcome::Interrupt if !self.editor.text().is_empty() => {
                 self.editor.replace("");
-                self.conversation.handle_interrupt_while_typing(acts);
+                self.machine.handle_interrupt_while_typing(effects);
             }
-            KeyOutcome::Interrupt => self.conversation.handle_interrupt(acts),
+            KeyOutcome::Interrupt => self.machine.handle_interrupt(effects),
             KeyOutcome::End => self.exit_code = Some(0),
             KeyOutcome::Suspend => self.suspend()?,
         }
         Ok(())
     }
 
-    async fn apply_effects(&mut self, acts: &mut Vec<ChatEffect>) {
-        // Carrying one out may lead to others.
-        while !acts.is_empty() {
-            for act in std::mem::take(acts) {
-                self.apply_effect(act, acts).await;
+    async fn apply_effects(&mut self, effects: &mut Vec<ChatEffect>) {
+        // An effect may add others.
+        while !effects.is_empty() {
+            for effect in std::mem::take(effects) {
+                self.apply_effect(effect, effects).await;
             }
         }
         self.stash_draft();
-        if self.exit_when_done && self.exit_code.is_none() && self.conversation.is_idle() {
-            let completed = self.conversation.outcome == Some(RunOutcome::Completed);
+        if self.exit_when_done && self.exit_code.is_none() && self.machine.is_idle() {
+            let completed = self.machine.outcome == Some(RunOutcome::Completed);
             self.exit_code = Some(if completed { 0 } else { super::EXIT_FAILED });
         }
     }
 
-    async fn apply_effect(&mut self, act: ChatEffect, acts: &mut Vec<ChatEffect>) {
-        match act {
+    async fn apply_effect(&mut self, effect: ChatEffect, effects: &mut Vec<ChatEffect>) {
+        match effect {
             ChatEffect::Text(text) => self.screen.push_text(&text),
             ChatEffect::EndText | ChatEffect::DiscardText => self.screen.end_text(),
             ChatEffect::Show(line) => self.screen.push_line(&line),
             ChatEffect::SendMessage { id, content } => {
-                if let (None, Some(agent)) = (self.conversation.session(), &self.agent) {
+                if let (None, Some(agent)) = (self.machine.session(), &self.agent) {
                     match create_session(&self.client, agent).await {
-                        Ok(session) => self.conversation.set_session(session),
+                        Ok(session) => self.machine.set_session(session),
                         Err(error) => {
-                            acts.push(ChatEffect::Show(render::error_line(&error.to_string())));
-                            return self.conversation.handle_send_failure(&id);
+                            effects.push(ChatEffect::Show(render::error_line(&error.to_string())));
+                            return self.machine.handle_send_failure(&id);
                         }
                     }
                 }
-                self.link.send(self.conversation.message_frame(&id, &content)).await;
+                self.connection.send(self.machine.message_frame(&id, &content)).await;
             }
-            ChatEffect::Send(frame) => self.link.send(frame).await,
-            ChatEffect::Post { to, path, body } => self.spawn_post(to, path, body),
-            ChatEffect::Edit(value) => self.edit_value(&value, acts),
+            ChatEffect::Send(frame) => self.connection.send(frame).await,
+            ChatEffect::Post { purpose, path, body } => self.spawn_post(purpose, path, body),
+            ChatEffect::Edit(value) => self.edit_value(&value, effects),
             ChatEffect::Prefill(text) => {
                 self.editor.replace(&text);
             }
@@ -277,31 +278,31 @@ impl InteractiveChat {
         }
     }
 
-    fn spawn_post(&self, to: PostPurpose, path: String, body: Value) {
+    fn spawn_post(&self, purpose: PostPurpose, path: String, body: Value) {
         let (client, posts) = (self.client.clone(), self.posts.clone());
         tokio::spawn(async move {
             let result = post_json(&client, &path, &body).await;
-            // Nobody is there any more.
-            posts.send((to, result)).await.unwrap_or_default();
+            // The send fails only if the chat has exited.
+            posts.send((purpose, result)).await.unwrap_or_default();
         });
     }
 
-    /// Lets the person edit that in their editor, or in place.
-    fn edit_value(&mut self, value: &Value, acts: &mut Vec<ChatEffect>) {
+    /// Opens the value in the user's editor, or in the input line if none is configured.
+    fn edit_value(&mut self, value: &Value, effects: &mut Vec<ChatEffect>) {
         let Some(editor) = external_editor::editor() else {
-            self.conversation.edit_in_place();
+            self.machine.edit_in_place();
             self.editor.replace(&value.to_string());
             return;
         };
-        // The editor has the terminal to itself.
+        // The editor needs the terminal for itself.
         self.keys = None;
-        let left = self.screen.clear();
-        print(&left).unwrap_or_default();
+        let clear = self.screen.clear();
+        print(&clear).unwrap_or_default();
         self.raw = None;
         let edited = external_editor::edit(&editor, &format!("{value:#}\n"));
         self.raw = RawMode::enter().ok();
         let edited = edited.as_deref().map_err(|error| format!("{error:#}"));
-        self.conversation.handle_edit(edited, acts);
+        self.machine.handle_edit(edited, effects);
     }
 
     fn suspend(&mut self) -> anyhow::Result<()> {
@@ -315,9 +316,9 @@ impl InteractiveChat {
         Ok(())
     }
 
-    /// What is being typed when a question comes is no answer to it: it waits until then.
+    /// Sets the draft aside while an approval is presented, so that it is not sent as the answer.
     fn stash_draft(&mut self) {
-        match (self.conversation.has_prompt(), &self.draft) {
+        match (self.machine.has_prompt(), &self.draft) {
             (true, None) => self.draft = Some(self.editor.replace("")),
             (false, Some(_)) => {
                 let draft = self.draft.take().unwrap_or_default();
@@ -330,22 +331,22 @@ impl InteractiveChat {
     }
 
     fn draw(&mut self) -> io::Result<()> {
-        let live = self.conversation.live_area(SystemClock.now());
+        let live = self.machine.live_area(SystemClock.now());
         print(&self.screen.draw(&live, &self.editor))
     }
 
     fn close(&mut self) -> io::Result<()> {
         if !self.exit_when_done
-            && let Some(session) = self.conversation.session()
+            && let Some(session) = self.machine.session()
         {
-            let told = format!("greenroom chat --session {session} goes on");
-            self.screen.push_line(&render::note_line(&told));
+            let text = format!("continue with: greenroom chat --session {session}");
+            self.screen.push_line(&render::note_line(&text));
         }
         print(&self.screen.clear())
     }
 }
 
-/// Posts, and tells what did not work in the server's words.
+/// Sends a POST request. The failure has the server's code and detail.
 pub(super) async fn post_json(
     client: &ApiClient,
     path: &str,

@@ -1,8 +1,8 @@
-//! The chat for programs: JSON lines in and out, in the words of the gateway.
+//! The front end for programs: JSON lines in and out, in the frames of the gateway dialect.
 //!
-//! What the server says goes to standard output as it is, a frame a line. A line of standard input that
-//! is a JSON object is a frame to be sent, completed where `id` or `sessionId` are missing; any other
-//! is a message. Connections that are lost come back by themselves, here too.
+//! Frames of the server are printed unchanged to standard output, one per line. A line of standard
+//! input that is a JSON object is a frame; missing `type`, `id` and `sessionId` are added. Any other
+//! line is a message. A lost connection is reconnected automatically.
 
 use super::{
     ChatSetup, EXIT_APPROVAL_PENDING, EXIT_FAILED, EXIT_INTERRUPTED, ResumedRequest,
@@ -19,31 +19,33 @@ use std::{collections::BTreeMap, process::ExitCode};
 use tokio::signal::unix::{SignalKind, signal};
 use uuid::Uuid;
 
-/// What is open, and what is known.
+/// The session, the open requests and the overall result.
 struct RequestTracker {
     session: Option<String>,
-    /// The open requests, each with its run once it is known.
+    /// The open requests; each with its run id once the run has started.
     open_requests: BTreeMap<String, Option<String>>,
     failed: bool,
 }
 
-/// Runs it until standard input is at its end and everything is answered.
+/// Runs the front end until standard input has ended and no request is open.
 pub(super) async fn run(
     setup: ChatSetup,
-    once: Option<String>,
-    going: Vec<ResumedRequest>,
+    single_message: Option<String>,
+    resumed: Vec<ResumedRequest>,
 ) -> anyhow::Result<ExitCode> {
-    let ChatSetup { client, mut link, conversation, agent, no_wait } = setup;
-    let mut ledger = RequestTracker {
-        session: conversation.session().map(str::to_owned),
+    let ChatSetup { client, mut connection, machine, agent, no_wait } = setup;
+    let mut tracker = RequestTracker {
+        session: machine.session().map(str::to_owned),
         open_requests: BTreeMap::new(),
         failed: false,
     };
-    for (id, content) in going {
-        let session = ledger.session.clone();
-        link.send(ledger.track_sent(chat_send_frame(&id, session.as_deref(), &content))).await;
+    for (id, content) in resumed {
+        let session = tracker.session.clone();
+        connection
+            .send(tracker.track_sent(chat_send_frame(&id, session.as_deref(), &content)))
+            .await;
     }
-    let mut input = match once {
+    let mut input = match single_message {
         Some(message) => {
             let (sender, receiver) = tokio::sync::mpsc::channel(1);
             sender.send(message).await?;
@@ -53,59 +55,62 @@ pub(super) async fn run(
     };
     let mut is_open = true;
     let mut interrupted = signal(SignalKind::interrupt())?;
-    // Interrupted; and that was not told to the server yet, because it has not said what it runs.
-    let (mut cancelled, mut is_untold) = (false, false);
-    while is_open || !ledger.open_requests.is_empty() {
-        if let (true, Some(path)) = (is_untold, ledger.cancel_path()) {
-            // That there is nothing to cancel is as good.
+    // `cancelled`: interrupted once. `cancel_pending`: the cancellation is not sent yet, since no
+    // run id is known.
+    let (mut cancelled, mut cancel_pending) = (false, false);
+    while is_open || !tracker.open_requests.is_empty() {
+        if let (true, Some(path)) = (cancel_pending, tracker.cancel_path()) {
+            // An error means that there is no run to cancel.
             client.post(&path, &json!({})).await.unwrap_or_default();
-            is_untold = false;
+            cancel_pending = false;
         }
         tokio::select! {
             line = input.recv(), if is_open => match line {
                 Some(line) if line.trim().is_empty() => {}
                 Some(line) => match parse_line(&line) {
                     Ok(frame) => {
-                        if let (None, Some(agent)) = (&ledger.session, &agent) {
-                            ledger.session = Some(create_session(&client, agent).await?);
+                        if let (None, Some(agent)) = (&tracker.session, &agent) {
+                            tracker.session = Some(create_session(&client, agent).await?);
                         }
-                        link.send(ledger.complete_frame(frame)).await;
+                        connection.send(tracker.complete_frame(frame)).await;
                     }
-                    Err(told) => {
-                        print(&format!("{told}\n"))?;
-                        ledger.failed = true;
+                    Err(error) => {
+                        print(&format!("{error}\n"))?;
+                        tracker.failed = true;
                     }
                 },
                 None => is_open = false,
             },
-            said = link.next() => match said {
+            event = connection.next() => match event {
                 Some(ConnectionEvent::Frame(frame)) => {
                     print(&format!("{frame}\n"))?;
-                    let asks = ledger.track_received(&frame);
-                    if asks && no_wait {
+                    let needs_approval = tracker.track_received(&frame);
+                    if needs_approval && no_wait {
                         return Ok(ExitCode::from(EXIT_APPROVAL_PENDING));
                     }
                 }
-                Some(ConnectionEvent::Lost { why, .. }) => {
-                    print(&format!("{}\n", json!({"type": "connection.lost", "message": why})))?;
+                Some(ConnectionEvent::Lost { reason, .. }) => {
+                    print(&format!("{}\n", json!({"type": "connection.lost", "message": reason})))?;
                 }
                 Some(ConnectionEvent::Reconnected) => print(&format!("{}\n", json!({"type": "connection.back"})))?,
-                Some(ConnectionEvent::Refused(why)) => anyhow::bail!("the server refuses: {why}"),
+                Some(ConnectionEvent::Refused(reason)) => {
+                    anyhow::bail!("the server refused the connection: {reason}")
+                }
                 None => return Ok(ExitCode::from(EXIT_FAILED)),
             },
             _ = interrupted.recv() => {
-                if std::mem::replace(&mut cancelled, true) || ledger.open_requests.is_empty() {
+                if std::mem::replace(&mut cancelled, true) || tracker.open_requests.is_empty() {
                     return Ok(ExitCode::from(EXIT_INTERRUPTED));
                 }
-                is_untold = true;
+                cancel_pending = true;
             }
         }
     }
-    Ok(ExitCode::from(if ledger.failed { EXIT_FAILED } else { 0 }))
+    Ok(ExitCode::from(if tracker.failed { EXIT_FAILED } else { 0 }))
 }
 
-/// The frame that a line is; or why it is none, as a frame like the server's. Told here: what the server
-/// says of what asks for nothing may come when nobody listens any more.
+/// Parses a line as a frame, or returns an `error` frame like the server's. Invalid frames are
+/// rejected here, since they open no request and the command may exit before the server answers.
 fn parse_line(line: &str) -> Result<Map<String, Value>, Value> {
     let map = serde_json::from_str::<Map<String, Value>>(line);
     let mut frame = map.unwrap_or_else(|_| Map::from_iter([("content".into(), line.into())]));
@@ -115,18 +120,18 @@ fn parse_line(line: &str) -> Result<Map<String, Value>, Value> {
     if !frame.contains_key("id") {
         frame.insert("id".into(), Uuid::new_v4().to_string().into());
     }
-    let understood = decode(frame.clone());
-    understood.map(|_| frame.clone()).map_err(|why| {
-        let code = match why {
+    let decoded = decode(frame.clone());
+    decoded.map(|_| frame.clone()).map_err(|error| {
+        let code = match error {
             ClientMessageError::UnknownType(_) => "unknown_type",
             ClientMessageError::MissingType | ClientMessageError::Invalid(_) => "invalid_request",
         };
-        json!({"type": "error", "requestId": frame["id"], "code": code, "message": why.to_string()})
+        json!({"type": "error", "requestId": frame["id"], "code": code, "message": error.to_string()})
     })
 }
 
 impl RequestTracker {
-    /// The frame, complete, and noted.
+    /// Adds the session id to a `chat.send` frame and tracks the frame.
     fn complete_frame(&mut self, mut frame: Map<String, Value>) -> Value {
         let is_send = frame.get("type").is_some_and(|kind| kind == "chat.send");
         if let (true, false, Some(session)) =
@@ -137,10 +142,10 @@ impl RequestTracker {
         self.track_sent(Value::Object(frame))
     }
 
-    /// Where to cancel what runs, once the server has said that something does.
+    /// Returns the path that cancels the run, once a run is known.
     fn cancel_path(&self) -> Option<String> {
-        let runs = self.open_requests.values().any(Option::is_some);
-        let session = self.session.as_deref().filter(|_| runs)?;
+        let has_run = self.open_requests.values().any(Option::is_some);
+        let session = self.session.as_deref().filter(|_| has_run)?;
         Some(format!("/agent/session/{session}/cancel"))
     }
 
@@ -153,7 +158,7 @@ impl RequestTracker {
         frame
     }
 
-    /// Learns where requests stand; whether a person is asked.
+    /// Updates the open requests from a frame. Returns true if the frame requests an approval.
     fn track_received(&mut self, frame: &Value) -> bool {
         let id = frame["requestId"].as_str().unwrap_or_default();
         match frame["type"].as_str().unwrap_or_default() {
@@ -169,9 +174,9 @@ impl RequestTracker {
             "tool.approval.request" | "preflight.checklist" => return true,
             "error" => {
                 let code = frame["code"].as_str().unwrap_or_default();
-                let passes = ["server_draining", "draining", "stream_broken"].contains(&code);
-                // What was not taken does not come to an end by itself.
-                if !passes && self.open_requests.get(id).is_some_and(Option::is_none) {
+                let is_temporary = ["server_draining", "draining", "stream_broken"].contains(&code);
+                // A rejected request gets no `chat.stream.end`.
+                if !is_temporary && self.open_requests.get(id).is_some_and(Option::is_none) {
                     self.open_requests.remove(id);
                     self.failed = true;
                 }
@@ -189,82 +194,86 @@ mod tests {
 
     const ID: &str = "0198c0de-0000-7000-8000-000000000001";
 
-    fn ledger() -> RequestTracker {
+    fn tracker() -> RequestTracker {
         RequestTracker { session: None, open_requests: BTreeMap::new(), failed: false }
     }
 
     #[test]
-    fn lines_are_frames_or_messages() {
-        let mut ledger = ledger();
-        let said = ledger.complete_frame(parse_line("hello {there}").unwrap());
+    fn lines_become_frames() {
+        let mut tracker = tracker();
+        let frame = tracker.complete_frame(parse_line("hello {there}").unwrap());
         assert_eq!(
-            (&said["type"], &said["content"]),
+            (&frame["type"], &frame["content"]),
             (&json!("chat.send"), &json!("hello {there}"))
         );
-        let id = said["id"].as_str().unwrap().to_owned();
-        ledger.track_received(
+        let id = frame["id"].as_str().unwrap().to_owned();
+        tracker.track_received(
             &json!({"type": "chat.stream.start", "requestId": id, "sessionId": "s", "runId": "r"}),
         );
-        let said =
-            ledger.complete_frame(parse_line(r#"{"content": "more", "id": "m-1"}"#).unwrap());
+        let frame =
+            tracker.complete_frame(parse_line(r#"{"content": "more", "id": "m-1"}"#).unwrap());
         assert_eq!(
-            said,
+            frame,
             json!({"type": "chat.send", "content": "more", "id": "m-1", "sessionId": "s"})
         );
-        let word = json!({"type": "tool.approval.response", "toolCallId": ID, "approved": true});
-        let said = ledger.complete_frame(parse_line(&word.to_string()).unwrap());
-        assert_eq!((&said["approved"], said.get("sessionId")), (&json!(true), None));
-        assert_eq!(ledger.open_requests.len(), 2);
+        let answer = json!({"type": "tool.approval.response", "toolCallId": ID, "approved": true});
+        let frame = tracker.complete_frame(parse_line(&answer.to_string()).unwrap());
+        assert_eq!((&frame["approved"], frame.get("sessionId")), (&json!(true), None));
+        assert_eq!(tracker.open_requests.len(), 2);
     }
 
     #[test]
-    fn what_is_no_frame_is_told_as_the_server_would() {
-        for (line, code, why) in [
+    fn invalid_frames_are_rejected_with_an_error_frame() {
+        for (line, code, message) in [
             (r#"{"type": "explode", "id": "a"}"#, "unknown_type", "no frame of type `explode`"),
             (r#"{"content": 1, "id": "a"}"#, "invalid_request", "content: invalid type"),
             (r#"{"type": "preflight.approval", "id": "a"}"#, "invalid_request", "requestId"),
         ] {
-            let told = parse_line(line).unwrap_err();
-            assert_eq!((&told["requestId"], &told["code"]), (&json!("a"), &json!(code)), "{told}");
-            assert!(told["message"].as_str().unwrap().contains(why), "{told}");
+            let error = parse_line(line).unwrap_err();
+            assert_eq!(
+                (&error["requestId"], &error["code"]),
+                (&json!("a"), &json!(code)),
+                "{error}"
+            );
+            assert!(error["message"].as_str().unwrap().contains(message), "{error}");
         }
     }
 
     #[test]
-    fn s6_there_is_something_to_cancel_once_the_server_has_answered() {
-        let mut ledger = RequestTracker { session: Some("s".to_owned()), ..ledger() };
-        ledger.complete_frame(parse_line(r#"{"content": "x", "id": "a"}"#).unwrap());
-        assert_eq!(ledger.cancel_path(), None);
-        ledger.track_received(
+    fn s6_cancel_path_is_known_once_the_run_has_started() {
+        let mut tracker = RequestTracker { session: Some("s".to_owned()), ..tracker() };
+        tracker.complete_frame(parse_line(r#"{"content": "x", "id": "a"}"#).unwrap());
+        assert_eq!(tracker.cancel_path(), None);
+        tracker.track_received(
             &json!({"type": "chat.stream.start", "requestId": "a", "sessionId": "s", "runId": "r"}),
         );
-        assert_eq!(ledger.cancel_path().as_deref(), Some("/agent/session/s/cancel"));
+        assert_eq!(tracker.cancel_path().as_deref(), Some("/agent/session/s/cancel"));
     }
 
     #[test]
-    fn a_request_is_open_until_its_end_or_until_it_is_refused() {
-        let mut ledger = ledger();
+    fn request_is_open_until_its_end_or_rejection() {
+        let mut tracker = tracker();
         for id in ["a", "b"] {
-            ledger.complete_frame(
+            tracker.complete_frame(
                 parse_line(&json!({"content": "x", "id": id}).to_string()).unwrap(),
             );
         }
         assert!(
-            !ledger.track_received(
+            !tracker.track_received(
                 &json!({"type": "error", "requestId": "a", "code": "session_closed"})
             )
         );
-        assert!(ledger.failed && ledger.open_requests.contains_key("b"));
-        ledger.track_received(
+        assert!(tracker.failed && tracker.open_requests.contains_key("b"));
+        tracker.track_received(
             &json!({"type": "chat.stream.start", "requestId": "b", "sessionId": "s", "runId": "r"}),
         );
-        assert!(ledger.track_received(
+        assert!(tracker.track_received(
             &json!({"type": "error", "requestId": "b", "code": "waiting_for_approval"})
         ));
-        ledger.track_received(&json!({"type": "error", "requestId": "b", "code": "run_failed"}));
-        ledger.track_received(
+        tracker.track_received(&json!({"type": "error", "requestId": "b", "code": "run_failed"}));
+        tracker.track_received(
             &json!({"type": "chat.stream.end", "requestId": "b", "outcome": "completed"}),
         );
-        assert!(ledger.open_requests.is_empty());
+        assert!(tracker.open_requests.is_empty());
     }
 }

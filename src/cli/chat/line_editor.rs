@@ -1,18 +1,18 @@
-//! The line that somebody is typing. Pure: keys in, what they mean out.
+//! The input line. Pure: maps keys to outcomes.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-/// Lines that are remembered.
+/// Maximum number of lines in the history.
 const HISTORY_MAX: usize = 200;
-/// Bytes of a line; more is not taken.
+/// Maximum bytes of a line; further input is ignored.
 const LINE_BYTES_MAX: usize = greenroom_core::limits::MESSAGE_BYTES_MAX;
 
-/// What a key led to.
+/// The outcome of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum KeyOutcome {
-    /// Another line, or nothing.
+    /// The key changed the line or had no effect.
     Nothing,
-    /// The line is done.
+    /// The line was entered.
     Entered(String),
     /// Ctrl-C.
     Interrupt,
@@ -24,37 +24,37 @@ pub(super) enum KeyOutcome {
     Redraw,
 }
 
-/// The line, and those before it.
+/// The input line and its history.
 #[derive(Debug, Default)]
 pub(super) struct LineEditor {
     letters: Vec<char>,
     cursor: usize,
     history: Vec<String>,
-    /// The one of `history` that is shown.
+    /// Index of the history line shown, if any.
     recalled: Option<usize>,
-    /// What was typed before one was.
+    /// The text typed before a history line was shown.
     draft: String,
 }
 
 impl LineEditor {
-    /// The line.
+    /// Returns the text of the line.
     pub(super) fn text(&self) -> String {
         self.letters.iter().collect()
     }
 
-    /// The part of it before the cursor.
+    /// Returns the text before the cursor.
     pub(super) fn before_cursor(&self) -> String {
         self.letters[..self.cursor].iter().collect()
     }
 
-    /// Makes that the line; what it was comes back.
+    /// Replaces the text and returns the previous one.
     pub(super) fn replace(&mut self, text: &str) -> String {
-        let was = self.text();
+        let previous = self.text();
         self.set_text(text);
-        was
+        previous
     }
 
-    /// Takes a key in.
+    /// Handles a key.
     #[expect(clippy::wildcard_enum_match_arm, reason = "other keys do nothing")]
     pub(super) fn handle_key(&mut self, key: KeyEvent) -> KeyOutcome {
         if key.kind == KeyEventKind::Release {
@@ -83,7 +83,7 @@ impl LineEditor {
         KeyOutcome::Nothing
     }
 
-    /// Takes a text in at the cursor, as it was pasted.
+    /// Inserts a text at the cursor.
     pub(super) fn insert(&mut self, text: &str) {
         let text = text.replace("\r\n", "\n").replace('\r', "\n");
         if self.text().len() + text.len() > LINE_BYTES_MAX {
@@ -142,21 +142,22 @@ impl LineEditor {
     }
 
     fn word_before(&self) -> usize {
-        let is_blank = |at: &usize| self.letters[*at].is_whitespace();
-        let end = (0..self.cursor).rev().find(|at| !is_blank(at)).map_or(0, |at| at + 1);
-        (0..end).rev().find(is_blank).map_or(0, |at| at + 1)
+        let is_blank = |index: &usize| self.letters[*index].is_whitespace();
+        let end =
+            (0..self.cursor).rev().find(|index| !is_blank(index)).map_or(0, |index| index + 1);
+        (0..end).rev().find(is_blank).map_or(0, |index| index + 1)
     }
 
     fn word_after(&self) -> usize {
-        let is_blank = |at: &usize| self.letters[*at].is_whitespace();
+        let is_blank = |index: &usize| self.letters[*index].is_whitespace();
         let end = self.letters.len();
-        let start = (self.cursor..end).find(|at| !is_blank(at)).unwrap_or(end);
+        let start = (self.cursor..end).find(|index| !is_blank(index)).unwrap_or(end);
         (start..end).find(is_blank).unwrap_or(end)
     }
 
     fn recall_history(&mut self, older: bool) {
-        let now = self.recalled.unwrap_or(self.history.len());
-        let next = if older { now.checked_sub(1) } else { Some(now + 1) };
+        let current = self.recalled.unwrap_or(self.history.len());
+        let next = if older { current.checked_sub(1) } else { Some(current + 1) };
         let Some(next) = next.filter(|next| *next <= self.history.len()) else { return };
         if self.recalled.is_none() {
             self.draft = self.text();
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_typed_mended_and_entered() {
+    fn line_is_typed_edited_and_entered() {
         let mut editor = LineEditor::default();
         editor.insert("größe two three");
         control(&mut editor, 'w');
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_entered_is_recalled_and_the_draft_kept() {
+    fn history_is_recalled_and_the_draft_kept() {
         let mut editor = LineEditor::default();
         for line in ["one", "two", "two", " "] {
             editor.insert(line);
@@ -230,15 +231,15 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_mean_something_to_the_chat() {
+    fn control_keys_have_outcomes() {
         let mut editor = LineEditor::default();
         assert_eq!(control(&mut editor, 'd'), KeyOutcome::End);
         editor.insert("x");
         plain(&mut editor, KeyCode::Home);
-        assert_eq!(control(&mut editor, 'd'), KeyOutcome::Nothing, "it erases");
+        assert_eq!(control(&mut editor, 'd'), KeyOutcome::Nothing, "it deletes the letter");
         assert_eq!(editor.text(), "");
         assert_eq!(control(&mut editor, 'c'), KeyOutcome::Interrupt);
-        // Nothing panics, whatever is pressed where.
+        // No key panics on an empty line.
         for code in [KeyCode::Delete, KeyCode::Backspace, KeyCode::Left, KeyCode::Up, KeyCode::F(5)]
         {
             assert_eq!(plain(&mut editor, code), KeyOutcome::Nothing);
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn x4_a_line_has_its_limit() {
+    fn x4_line_length_is_limited() {
         let mut editor = LineEditor::default();
         editor.insert(&"x".repeat(LINE_BYTES_MAX));
         editor.insert("y");

@@ -1,6 +1,6 @@
-//! The chat without a terminal to draw on: a message is piped in or given, the answer goes to standard
-//! output and everything else to standard error; or lines are typed on a terminal that can't be drawn
-//! on, one after the other.
+//! The front end without a full terminal. The answer goes to standard output, everything else to
+//! standard error. Messages are given as an argument, piped in, or typed line by line on a terminal
+//! without cursor control.
 
 use super::{
     ChatSetup, EXIT_APPROVAL_PENDING, EXIT_FAILED, ResumedRequest, create_session,
@@ -32,40 +32,40 @@ use tokio::{
 };
 use uuid::Uuid;
 
-/// Lines that wait to be looked at.
+/// Maximum number of queued lines and of queued results of POST requests.
 const LINES_MAX: usize = 64;
 
 type PostResult = (PostPurpose, Result<(), RequestFailure>);
 
 struct PlainChat {
     client: ApiClient,
-    link: GatewayConnection,
-    conversation: ChatMachine,
+    connection: GatewayConnection,
+    machine: ChatMachine,
     agent: Option<AgentName>,
     posts: mpsc::Sender<PostResult>,
-    paper: PlainOutput,
-    /// To leave once everything is answered.
-    once: bool,
+    output: PlainOutput,
+    /// True to exit when no request is open.
+    exit_when_done: bool,
     no_wait: bool,
-    /// Something was written since a line was last asked for.
+    /// True if output was written since the last prompt.
     needs_prompt: bool,
-    code: Option<u8>,
+    exit_code: Option<u8>,
 }
 
-/// What is written on.
+/// Writes the agent's text and status lines.
 struct PlainOutput {
-    /// The text goes out as it comes; else once it is sure that it counts.
+    /// True to print text as it arrives; false to print it once the message is complete.
     streams: bool,
-    /// Text that did not go out.
+    /// Text that is not printed yet.
     text: String,
-    /// Whether the last thing that went out was text without an end of line.
+    /// True if the output ends with text without a line end.
     in_text: bool,
 }
 
-/// Lines of standard input, until its end.
+/// Reads lines of standard input in a thread until its end.
 pub(super) fn stdin_lines() -> mpsc::Receiver<String> {
     let (sender, receiver) = mpsc::channel(LINES_MAX);
-    // A thread of its own: reading can't be given up, and must not keep the program from ending.
+    // A thread, since a blocking read can't be cancelled and must not keep the program from exiting.
     thread::spawn(move || {
         for line in io::stdin().lock().lines() {
             let Ok(line) = line else { return };
@@ -77,74 +77,74 @@ pub(super) fn stdin_lines() -> mpsc::Receiver<String> {
     receiver
 }
 
-/// Runs it. `once` is all there is to say; `going` are requests that are answered already.
+/// Runs the front end. `single_message` is the only message; `resumed` are requests sent earlier.
 pub(super) async fn run(
     setup: ChatSetup,
-    once: Option<String>,
-    going: Vec<ResumedRequest>,
+    single_message: Option<String>,
+    resumed: Vec<ResumedRequest>,
 ) -> anyhow::Result<ExitCode> {
-    let ChatSetup { client, link, conversation, agent, no_wait } = setup;
-    let (posts, mut posted) = mpsc::channel(LINES_MAX);
-    let paper =
+    let ChatSetup { client, connection, machine, agent, no_wait } = setup;
+    let (posts, mut post_results) = mpsc::channel(LINES_MAX);
+    let output =
         PlainOutput { streams: io::stdout().is_terminal(), text: String::new(), in_text: false };
     let mut plain = PlainChat {
         client,
-        link,
-        conversation,
+        connection,
+        machine,
         agent,
         posts,
-        paper,
-        once: once.is_some(),
+        output,
+        exit_when_done: single_message.is_some(),
         no_wait,
         needs_prompt: true,
-        code: None,
+        exit_code: None,
     };
-    let mut acts = Vec::new();
-    for (id, content) in going {
-        plain.conversation.submit(id, &content, &mut acts);
+    let mut effects = Vec::new();
+    for (id, content) in resumed {
+        plain.machine.submit(id, &content, &mut effects);
     }
-    let mut lines = match once {
+    let mut lines = match single_message {
         Some(message) => {
-            plain.conversation.submit(Uuid::new_v4().to_string(), &message, &mut acts);
+            plain.machine.submit(Uuid::new_v4().to_string(), &message, &mut effects);
             None
         }
         None => Some(stdin_lines()),
     };
-    let mut interrupted = signal(SignalKind::interrupt())?;
-    let mut terminated = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
     loop {
-        plain.apply_effects(&mut acts).await?;
-        if let Some(code) = plain.code {
-            plain.paper.end_text()?;
+        plain.apply_effects(&mut effects).await?;
+        if let Some(code) = plain.exit_code {
+            plain.output.end_text()?;
             return Ok(ExitCode::from(code));
         }
         if lines.is_some() {
             plain.prompt()?;
         }
-        let typed = async {
+        let next_line = async {
             match &mut lines {
                 Some(lines) => lines.recv().await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
-            said = plain.link.next() => plain.handle_connection_event(said, &mut acts),
-            line = typed => match line {
+            event = plain.connection.next() => plain.handle_connection_event(event, &mut effects),
+            line = next_line => match line {
                 Some(line) => {
                     let id = Uuid::new_v4().to_string();
-                    plain.conversation.handle_line(&line, id, &mut acts);
-                    (plain.paper.in_text, plain.needs_prompt) = (false, true);
+                    plain.machine.handle_line(&line, id, &mut effects);
+                    (plain.output.in_text, plain.needs_prompt) = (false, true);
                 }
                 None => {
                     lines = None;
-                    plain.once = true;
+                    plain.exit_when_done = true;
                 }
             },
-            Some((to, result)) = posted.recv() => {
-                plain.conversation.handle_post_result(&to, result, &mut acts);
+            Some((purpose, result)) = post_results.recv() => {
+                plain.machine.handle_post_result(&purpose, result, &mut effects);
             }
-            _ = interrupted.recv() => plain.conversation.handle_interrupt(&mut acts),
-            _ = terminated.recv() => plain.code = Some(EXIT_FAILED),
+            _ = interrupt.recv() => plain.machine.handle_interrupt(&mut effects),
+            _ = terminate.recv() => plain.exit_code = Some(EXIT_FAILED),
         }
     }
 }
@@ -152,105 +152,106 @@ pub(super) async fn run(
 impl PlainChat {
     fn handle_connection_event(
         &mut self,
-        said: Option<ConnectionEvent>,
-        acts: &mut Vec<ChatEffect>,
+        event: Option<ConnectionEvent>,
+        effects: &mut Vec<ChatEffect>,
     ) {
-        match said {
+        match event {
             Some(ConnectionEvent::Frame(frame)) => {
-                self.conversation.handle_message(GatewayMessage::from_json(frame), acts)
+                self.machine.handle_message(GatewayMessage::from_json(frame), effects)
             }
-            Some(ConnectionEvent::Lost { why, again_in }) => {
-                self.conversation.handle_disconnect(&why, again_in, SystemClock.now(), acts);
+            Some(ConnectionEvent::Lost { reason, retry_in }) => {
+                self.machine.handle_disconnect(&reason, retry_in, SystemClock.now(), effects);
             }
-            Some(ConnectionEvent::Reconnected) => self.conversation.handle_reconnect(acts),
-            Some(ConnectionEvent::Refused(why)) => {
-                let told = format!("the server refuses: {why}");
-                acts.extend([
-                    ChatEffect::Show(render::error_line(&told)),
+            Some(ConnectionEvent::Reconnected) => self.machine.handle_reconnect(effects),
+            Some(ConnectionEvent::Refused(reason)) => {
+                let text = format!("the server refused the connection: {reason}");
+                effects.extend([
+                    ChatEffect::Show(render::error_line(&text)),
                     ChatEffect::Exit(EXIT_FAILED),
                 ]);
             }
-            None => acts.push(ChatEffect::Exit(EXIT_FAILED)),
+            None => effects.push(ChatEffect::Exit(EXIT_FAILED)),
         }
     }
 
-    async fn apply_effects(&mut self, acts: &mut Vec<ChatEffect>) -> io::Result<()> {
-        while !acts.is_empty() {
-            for act in std::mem::take(acts) {
-                self.apply_effect(act, acts).await?;
+    async fn apply_effects(&mut self, effects: &mut Vec<ChatEffect>) -> io::Result<()> {
+        while !effects.is_empty() {
+            for effect in std::mem::take(effects) {
+                self.apply_effect(effect, effects).await?;
             }
         }
-        if self.once && self.code.is_none() && self.conversation.is_idle() {
-            let completed = self.conversation.outcome.is_none_or(|it| it == RunOutcome::Completed);
-            self.code = Some(if completed { 0 } else { EXIT_FAILED });
+        if self.exit_when_done && self.exit_code.is_none() && self.machine.is_idle() {
+            let outcome = self.machine.outcome;
+            let completed = outcome.is_none_or(|outcome| outcome == RunOutcome::Completed);
+            self.exit_code = Some(if completed { 0 } else { EXIT_FAILED });
         }
         Ok(())
     }
 
     async fn apply_effect(
         &mut self,
-        act: ChatEffect,
-        acts: &mut Vec<ChatEffect>,
+        effect: ChatEffect,
+        effects: &mut Vec<ChatEffect>,
     ) -> io::Result<()> {
-        match act {
-            ChatEffect::Text(text) => self.paper.write_text(&text)?,
-            ChatEffect::EndText => self.paper.end_text()?,
-            ChatEffect::DiscardText => self.paper.discard_text()?,
+        match effect {
+            ChatEffect::Text(text) => self.output.write_text(&text)?,
+            ChatEffect::EndText => self.output.end_text()?,
+            ChatEffect::DiscardText => self.output.discard_text()?,
             ChatEffect::Show(line) => {
                 self.needs_prompt = true;
-                self.paper.end_text()?;
-                self.paper.write_status(&line.wrap_rows(COLUMNS, ColorMode::PLAIN).join("\n"))?;
+                self.output.end_text()?;
+                self.output.write_status(&line.wrap_rows(COLUMNS, ColorMode::PLAIN).join("\n"))?;
             }
             ChatEffect::SendMessage { id, content } => {
-                if let (None, Some(agent)) = (self.conversation.session(), &self.agent) {
+                if let (None, Some(agent)) = (self.machine.session(), &self.agent) {
                     match create_session(&self.client, agent).await {
-                        Ok(session) => self.conversation.set_session(session),
+                        Ok(session) => self.machine.set_session(session),
                         Err(error) => {
-                            acts.push(ChatEffect::Show(render::error_line(&error.to_string())));
-                            self.conversation.handle_send_failure(&id);
+                            effects.push(ChatEffect::Show(render::error_line(&error.to_string())));
+                            self.machine.handle_send_failure(&id);
                             return Ok(());
                         }
                     }
                 }
-                self.link.send(self.conversation.message_frame(&id, &content)).await;
+                self.connection.send(self.machine.message_frame(&id, &content)).await;
             }
-            ChatEffect::Send(frame) => self.link.send(frame).await,
-            ChatEffect::Post { to, path, body } => self.spawn_post(to, path, body),
+            ChatEffect::Send(frame) => self.connection.send(frame).await,
+            ChatEffect::Post { purpose, path, body } => self.spawn_post(purpose, path, body),
             ChatEffect::Edit(value) => {
-                self.conversation.edit_in_place();
-                self.paper.write_status(&format!("{value}\ntype it anew, in one line"))?;
+                self.machine.edit_in_place();
+                self.output.write_status(&format!("{value}\nenter the new value in one line"))?;
             }
             ChatEffect::Prefill(text) => {
-                self.paper.write_status(&format!("{text}\ntype it anew"))?
+                self.output.write_status(&format!("{text}\nenter the new text"))?
             }
             ChatEffect::ApprovalPending => {
-                if self.once || self.no_wait {
-                    self.paper
-                        .write_status("a person is asked; `greenroom approvals` can answer")?;
+                if self.exit_when_done || self.no_wait {
+                    self.output
+                        .write_status("waiting for approval; answer with `greenroom approvals`")?;
                 }
                 if self.no_wait {
-                    self.code = Some(EXIT_APPROVAL_PENDING);
+                    self.exit_code = Some(EXIT_APPROVAL_PENDING);
                 }
             }
-            ChatEffect::Exit(code) => self.code = Some(code),
+            ChatEffect::Exit(code) => self.exit_code = Some(code),
         }
         Ok(())
     }
 
-    fn spawn_post(&self, to: PostPurpose, path: String, body: Value) {
+    fn spawn_post(&self, purpose: PostPurpose, path: String, body: Value) {
         let (client, posts) = (self.client.clone(), self.posts.clone());
         tokio::spawn(async move {
             let result = post_json(&client, &path, &body).await;
-            // Nobody is there any more.
-            posts.send((to, result)).await.unwrap_or_default();
+            // The send fails only if the chat has exited.
+            posts.send((purpose, result)).await.unwrap_or_default();
         });
     }
 
-    /// Asks for a line, where one is expected.
+    /// Prints the prompt if a line is expected and output was written since the last prompt.
     fn prompt(&mut self) -> io::Result<()> {
-        let is_expected = self.conversation.is_idle() || self.conversation.has_prompt();
+        let is_expected = self.machine.is_idle() || self.machine.has_prompt();
         if is_expected && std::mem::take(&mut self.needs_prompt) {
-            let prompt = self.conversation.live_area(SystemClock.now()).prompt;
+            let prompt = self.machine.live_area(SystemClock.now()).prompt;
             let mut stderr = io::stderr().lock();
             stderr.write_all(prompt.as_bytes())?;
             stderr.flush()?;
@@ -269,18 +270,18 @@ impl PlainOutput {
         print(&escape_unsafe_lines(text))
     }
 
-    /// The text is whole.
+    /// Ends the text and prints what is not printed yet.
     fn end_text(&mut self) -> io::Result<()> {
         let text = std::mem::take(&mut self.text);
         if !text.is_empty() {
-            // What reads it may be a program, but what writes it may be anything.
+            // Escaped even if a program reads it: the model may have written control characters.
             let end = if text.ends_with('\n') { "" } else { "\n" };
             print(&format!("{}{end}", escape_unsafe_lines(&text)))?;
         }
         if std::mem::take(&mut self.in_text) { print("\n") } else { Ok(()) }
     }
 
-    /// The text does not count.
+    /// Drops the unprinted text.
     fn discard_text(&mut self) -> io::Result<()> {
         self.text.clear();
         self.end_text()

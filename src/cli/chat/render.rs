@@ -1,4 +1,4 @@
-//! Calls, results and endings as people read them. Pure.
+//! Renders calls, results and outcomes as lines. Pure.
 
 use super::{
     gateway_message::{RequestUsage, RunOutcome},
@@ -7,10 +7,10 @@ use super::{
 use crate::cli::terminal::Style;
 use serde_json::Value;
 
-/// Rows that a call takes, and a result.
+/// Maximum rows of a call and of a result.
 const ROWS_MAX: usize = 2;
 
-/// A call: its tool, and what it is passed, in short.
+/// Renders a call: its tool and its arguments, shortened.
 pub(super) fn call_line(tool: &str, args: &Value) -> StyledLine {
     let line = StyledLine::with_indent(0).text("● ").styled(Style::Bold, tool).rows_max(ROWS_MAX);
     match format_arguments(args).as_str() {
@@ -19,7 +19,7 @@ pub(super) fn call_line(tool: &str, args: &Value) -> StyledLine {
     }
 }
 
-/// `name=value` of each argument.
+/// Formats arguments as `name=value` pairs.
 pub(super) fn format_arguments(args: &Value) -> String {
     match args {
         Value::Object(map) => {
@@ -46,10 +46,10 @@ fn format_short(value: &Value) -> String {
     }
 }
 
-/// What came of a call, folded.
+/// Renders the result of a call, shortened.
 pub(super) fn result_line(result: &Value, is_error: bool) -> StyledLine {
     if !is_error {
-        let told = match result {
+        let text = match result {
             Value::String(text) => text.split_whitespace().collect::<Vec<_>>().join(" "),
             Value::Null
             | Value::Bool(_)
@@ -59,23 +59,23 @@ pub(super) fn result_line(result: &Value, is_error: bool) -> StyledLine {
         };
         return StyledLine::with_indent(2)
             .styled(Style::Green, "→ ")
-            .styled(Style::Dim, &told)
+            .styled(Style::Dim, &text)
             .rows_max(ROWS_MAX);
     }
-    let word = match result["reason"].as_str().unwrap_or_default() {
+    let label = match result["reason"].as_str().unwrap_or_default() {
         "authorization_denied" => "denied",
-        "invalid_arguments" => "arguments don't fit",
-        "unknown_tool" => "no such tool",
+        "invalid_arguments" => "invalid arguments",
+        "unknown_tool" => "unknown tool",
         "outcome_unknown" => "outcome unknown",
         "error" | "" => "failed",
         other => other,
     };
     let error = result["error"].as_str().map_or_else(|| result.to_string(), str::to_owned);
-    // Why it was refused is to be read whole.
-    StyledLine::with_indent(2).styled(Style::Red, &format!("✗ {word}: ")).text(&error).rows_max(6)
+    // The reason of a refusal should be complete.
+    StyledLine::with_indent(2).styled(Style::Red, &format!("✗ {label}: ")).text(&error).rows_max(6)
 }
 
-/// How a request ended, where that is worth a word.
+/// Renders the outcome and the usage of a request.
 pub(super) fn outcome_line(outcome: RunOutcome, usage: RequestUsage) -> StyledLine {
     let cost = usage.cost_usd.map(|usd| format!(", ${usd:.4}")).unwrap_or_default();
     let tokens = format!("{} tokens in, {} out{cost}", usage.input_tokens, usage.output_tokens);
@@ -91,7 +91,7 @@ pub(super) fn outcome_line(outcome: RunOutcome, usage: RequestUsage) -> StyledLi
     }
 }
 
-/// A value in lines of `name  value`, nested ones as JSON.
+/// Renders a value as lines of `name  value`; nested values are JSON.
 pub(super) fn field_lines(value: &Value, indent: usize) -> Vec<StyledLine> {
     let Value::Object(map) = value else {
         let text = value.as_str().map_or_else(|| format!("{value:#}"), str::to_owned);
@@ -114,12 +114,12 @@ pub(super) fn field_lines(value: &Value, indent: usize) -> Vec<StyledLine> {
     lines
 }
 
-/// A remark of the chat itself.
+/// Renders a note of the chat.
 pub(super) fn note_line(text: &str) -> StyledLine {
     StyledLine::with_indent(0).styled(Style::Dim, text)
 }
 
-/// Something that went wrong.
+/// Renders an error.
 pub(super) fn error_line(text: &str) -> StyledLine {
     StyledLine::with_indent(0).styled(Style::Red, "! ").text(text)
 }

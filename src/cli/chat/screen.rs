@@ -1,8 +1,9 @@
-//! The terminal as rows: what was said goes up and stays; below it, drawn anew each time, are the row
-//! of text that is not whole, what goes on, and the line that is being typed. Pure: it makes the text
-//! that draws.
+//! The terminal as rows. Finished rows scroll up and stay; below them is the live part, drawn anew
+//! each time: the unfinished row of text, the status lines and the input line. Pure: produces the
+//! text to write to the terminal.
 //!
-//! No row is as wide as the terminal, so that none wraps by itself and the count of rows is right.
+//! Every row is narrower than the terminal. The terminal therefore never wraps a row, and the row
+//! count is exact.
 
 use super::{
     line_editor::LineEditor,
@@ -11,39 +12,39 @@ use super::{
 };
 use crate::cli::terminal::ColorMode;
 
-/// Takes what is drawn away, from where the cursor stands.
+/// Erases from the cursor to the end of the screen.
 const ERASE_BELOW: &str = "\u{1b}[J";
 const HIDE_CURSOR: &str = "\u{1b}[?25l";
 const SHOW_CURSOR: &str = "\u{1b}[?25h";
 
-/// The size of a terminal that does not know its own, as behind a serial line.
-const COLUMNS_USUAL: usize = 80;
-const ROWS_USUAL: usize = 24;
+/// The assumed size of a terminal that does not report one, such as a serial line.
+const COLUMNS_DEFAULT: usize = 80;
+const ROWS_DEFAULT: usize = 24;
 
-/// What is on the terminal.
+/// The content of the terminal.
 #[derive(Debug)]
 pub(super) struct Screen {
     paint: ColorMode,
     columns: usize,
     rows: usize,
-    /// Text that is not a whole row yet; safe.
+    /// Text that does not fill a row yet; escaped.
     partial_row: String,
-    /// Rows that stay, and are not written yet.
+    /// Finished rows that are not written yet.
     finished_rows: Vec<String>,
     drawn: DrawnArea,
 }
 
-/// What is drawn below, to be taken away before the next drawing.
+/// The live part as drawn last, erased before the next drawing.
 #[derive(Debug, Default)]
 struct DrawnArea {
     /// Columns of each row.
     widths: Vec<usize>,
-    /// The row that the cursor is on.
+    /// The row of the cursor.
     cursor_row: usize,
 }
 
 impl Screen {
-    /// An empty one of that size.
+    /// Creates an empty screen.
     pub(super) fn new(paint: ColorMode, columns: u16, rows: u16) -> Self {
         let mut screen = Self {
             paint,
@@ -57,37 +58,37 @@ impl Screen {
         screen
     }
 
-    /// The terminal has that size now; 0 is not known. What was drawn has been wrapped to it.
+    /// Sets the size of the terminal; 0 is unknown. The terminal has wrapped the drawn rows to it.
     pub(super) fn resize(&mut self, columns: u16, rows: u16) {
-        let known = |size: u16, usual| if size == 0 { usual } else { usize::from(size) };
+        let size_or = |size: u16, default| if size == 0 { default } else { usize::from(size) };
         let (columns, rows) =
-            (known(columns, COLUMNS_USUAL).max(4), known(rows, ROWS_USUAL).max(3));
+            (size_or(columns, COLUMNS_DEFAULT).max(4), size_or(rows, ROWS_DEFAULT).max(3));
         let DrawnArea { widths, cursor_row } = &mut self.drawn;
         if columns < self.columns {
-            let taken = |width: &usize| width.div_ceil(columns).max(1);
-            *cursor_row = widths.iter().take(*cursor_row + 1).map(taken).sum::<usize>();
+            let row_count = |width: &usize| width.div_ceil(columns).max(1);
+            *cursor_row = widths.iter().take(*cursor_row + 1).map(row_count).sum::<usize>();
             *cursor_row = cursor_row.saturating_sub(1);
         }
         (self.columns, self.rows) = (columns, rows);
     }
 
-    /// More of the agent's text.
+    /// Appends to the agent's text.
     pub(super) fn push_text(&mut self, text: &str) {
         for piece in escape_unsafe_lines(text).split_inclusive('\n') {
-            let (piece, is_whole) = match piece.strip_suffix('\n') {
+            let (piece, is_complete) = match piece.strip_suffix('\n') {
                 Some(piece) => (piece, true),
                 None => (piece, false),
             };
             self.partial_row.push_str(piece);
             self.finish_rows();
-            if is_whole {
+            if is_complete {
                 let row = std::mem::take(&mut self.partial_row);
                 self.finished_rows.push(row.trim_end().to_owned());
             }
         }
     }
 
-    /// The text is whole.
+    /// Ends the agent's text.
     pub(super) fn end_text(&mut self) {
         if !self.partial_row.is_empty() {
             let row = std::mem::take(&mut self.partial_row);
@@ -95,32 +96,32 @@ impl Screen {
         }
     }
 
-    /// A line that stays.
+    /// Adds a finished line.
     pub(super) fn push_line(&mut self, line: &StyledLine) {
         self.end_text();
         self.finished_rows.extend(line.wrap_rows(self.columns - 1, self.paint));
     }
 
-    /// What draws all that has changed.
+    /// Returns the output that draws all changes.
     pub(super) fn draw(&mut self, live: &LiveArea, editor: &LineEditor) -> String {
         let mut out = self.erase();
         for row in self.finished_rows.drain(..) {
             out.push_str(&row);
             out.push_str("\r\n");
         }
-        let (typed, cursor) = self.input_rows(&live.prompt, editor);
+        let (input, cursor) = self.input_rows(&live.prompt, editor);
         let mut rows: Vec<String> = Vec::new();
         if !self.partial_row.is_empty() {
             rows.push(self.partial_row.clone());
         }
         let statuses =
             live.lines.iter().flat_map(|line| line.wrap_rows(self.columns - 1, self.paint));
-        let room = self.rows.saturating_sub(typed.len() + rows.len() + 1);
+        let room = self.rows.saturating_sub(input.len() + rows.len() + 1);
         rows.extend(statuses.take(room));
-        // What is typed is seen from its end.
-        let hidden = typed.len().saturating_sub(self.rows - 1);
+        // An input that does not fit shows its last rows.
+        let hidden = input.len().saturating_sub(self.rows - 1);
         let cursor_row = rows.len() + cursor.0.saturating_sub(hidden);
-        rows.extend(typed.into_iter().skip(hidden));
+        rows.extend(input.into_iter().skip(hidden));
         out.push_str(&rows.join("\r\n"));
         let up = rows.len() - 1 - cursor_row.min(rows.len() - 1);
         if up > 0 {
@@ -133,7 +134,7 @@ impl Screen {
         out
     }
 
-    /// What takes the drawing away and leaves the cursor at the beginning of a row.
+    /// Returns the output that erases the live part and leaves the cursor at the start of a row.
     pub(super) fn clear(&mut self) -> String {
         self.end_text();
         let mut out = self.erase();
@@ -150,7 +151,7 @@ impl Screen {
         format!("{HIDE_CURSOR}{up}\r{ERASE_BELOW}")
     }
 
-    /// Rows of the open text that can't change any more.
+    /// Moves the rows of the unfinished text that can no longer change to the finished rows.
     fn finish_rows(&mut self) {
         let letters: Vec<char> = self.partial_row.chars().collect();
         let mut rows = wrap(&letters, self.columns - 1, self.columns - 1, WrapMode::Streaming);
@@ -160,28 +161,28 @@ impl Screen {
         self.partial_row = letters[last.start..].iter().collect();
     }
 
-    /// The rows of the line that is being typed, and where the cursor is in them.
+    /// Returns the rows of the prompt and the input line, and the cursor as (row, column).
     fn input_rows(&self, prompt: &str, editor: &LineEditor) -> (Vec<String>, (usize, usize)) {
         let shown = |text: &str| escape_unsafe_lines(text).replace('\n', "↵");
-        let whole: Vec<char> = format!("{prompt}{}", shown(&editor.text())).chars().collect();
+        let letters: Vec<char> = format!("{prompt}{}", shown(&editor.text())).chars().collect();
         let before = prompt.chars().count() + shown(&editor.before_cursor()).chars().count();
         let columns = self.columns - 1;
         let (mut rows, mut row, mut used) = (Vec::new(), String::new(), 0);
         let mut cursor = (0, 0);
-        for (at, letter) in whole.iter().enumerate() {
+        for (index, letter) in letters.iter().enumerate() {
             let width = display_width(&[*letter]);
             if used + width > columns {
                 rows.push(std::mem::take(&mut row));
                 used = 0;
             }
-            if at == before {
+            if index == before {
                 cursor = (rows.len(), used);
             }
             row.push(*letter);
             used += width;
         }
         rows.push(row);
-        if before >= whole.len() {
+        if before >= letters.len() {
             if used >= columns {
                 rows.push(String::new());
                 used = 0;
@@ -201,7 +202,7 @@ mod tests {
     use super::*;
     use crate::cli::chat::render;
 
-    /// A terminal, and what is written to it.
+    /// An emulated terminal and the screen that writes to it.
     struct TestTerminal {
         terminal: vt100::Parser,
         screen: Screen,
@@ -241,30 +242,30 @@ mod tests {
     }
 
     #[test]
-    fn text_grows_above_what_goes_on_and_what_is_typed() {
-        let mut glass = TestTerminal::new(40, 10);
-        glass.live.lines = vec![render::note_line("thinking …")];
-        glass.editor.insert("next");
-        assert_eq!(glass.draw(), ["thinking …", "› next"]);
-        assert_eq!(glass.cursor(), (1, 6));
+    fn text_is_drawn_above_status_and_input() {
+        let mut display = TestTerminal::new(40, 10);
+        display.live.lines = vec![render::note_line("thinking …")];
+        display.editor.insert("next");
+        assert_eq!(display.draw(), ["thinking …", "› next"]);
+        assert_eq!(display.cursor(), (1, 6));
         for piece in ["Hel", "lo\nwor", "ld"] {
-            glass.screen.push_text(piece);
-            glass.draw();
+            display.screen.push_text(piece);
+            display.draw();
         }
-        assert_eq!(glass.rows(), ["Hello", "world", "thinking …", "› next"]);
-        glass.screen.push_line(&render::note_line("done"));
-        glass.live.lines.clear();
-        assert_eq!(glass.draw(), ["Hello", "world", "done", "› next"]);
-        let left = glass.screen.clear();
-        glass.terminal.process(left.as_bytes());
+        assert_eq!(display.rows(), ["Hello", "world", "thinking …", "› next"]);
+        display.screen.push_line(&render::note_line("done"));
+        display.live.lines.clear();
+        assert_eq!(display.draw(), ["Hello", "world", "done", "› next"]);
+        let clear = display.screen.clear();
+        display.terminal.process(clear.as_bytes());
         assert_eq!(
-            (glass.rows(), glass.cursor()),
+            (display.rows(), display.cursor()),
             (vec!["Hello".into(), "world".into(), "done".into()], (3, 0))
         );
     }
 
     #[test]
-    fn however_text_comes_in_pieces_it_looks_the_same() {
+    fn pieces_of_any_size_are_drawn_alike() {
         let text = "Stück um Stück kommt der Text, 東京 auch,\nund\n\n  eingerückter Code mit vielen Worten. ";
         let letters: Vec<char> = text.chars().collect();
         for columns in [12, 20, 33, 80] {
@@ -272,81 +273,81 @@ mod tests {
             whole.screen.push_text(text);
             let expected = whole.draw();
             for size in 1..9 {
-                let mut glass = TestTerminal::new(columns, 30);
+                let mut display = TestTerminal::new(columns, 30);
                 for piece in letters.chunks(size) {
-                    glass.screen.push_text(&piece.iter().collect::<String>());
-                    glass.draw();
+                    display.screen.push_text(&piece.iter().collect::<String>());
+                    display.draw();
                 }
-                assert_eq!(glass.rows(), expected, "{columns} columns, {size} at once");
+                assert_eq!(display.rows(), expected, "{columns} columns, {size} at once");
             }
         }
     }
 
     #[test]
-    fn a_long_line_wraps_and_the_cursor_is_where_one_types() {
-        let mut glass = TestTerminal::new(10, 6);
-        glass.editor.insert("abcdefgh東");
-        assert_eq!(glass.draw(), ["› abcdefg", "h東"]);
-        assert_eq!(glass.cursor(), (1, 3));
+    fn long_input_wraps_and_the_cursor_follows() {
+        let mut display = TestTerminal::new(10, 6);
+        display.editor.insert("abcdefgh東");
+        assert_eq!(display.draw(), ["› abcdefg", "h東"]);
+        assert_eq!(display.cursor(), (1, 3));
         for _ in 0..3 {
-            glass.editor.handle_key(crossterm::event::KeyCode::Left.into());
+            display.editor.handle_key(crossterm::event::KeyCode::Left.into());
         }
-        glass.draw();
-        assert_eq!(glass.cursor(), (0, 8));
-        // Just full: the cursor has a row of its own.
-        glass.editor.replace("abcdefg");
-        glass.draw();
-        assert_eq!(glass.cursor(), (1, 0));
+        display.draw();
+        assert_eq!(display.cursor(), (0, 8));
+        // A full row: the cursor is on a row of its own.
+        display.editor.replace("abcdefg");
+        display.draw();
+        assert_eq!(display.cursor(), (1, 0));
     }
 
     #[test]
-    fn more_than_fits_shows_its_end_and_what_is_typed() {
-        let mut glass = TestTerminal::new(20, 5);
+    fn input_larger_than_the_screen_shows_its_end() {
+        let mut display = TestTerminal::new(20, 5);
         let line = |number: usize| render::note_line(&format!("call {number}"));
-        glass.live.lines = (1..9).map(line).collect();
-        glass.screen.push_text("some text");
-        assert_eq!(glass.draw(), ["some text", "call 1", "call 2", "›"]);
-        glass.live.lines.clear();
-        assert_eq!(glass.draw(), ["some text", "›"]);
-        glass.editor.insert(&"x".repeat(149));
-        let rows = glass.draw();
+        display.live.lines = (1..9).map(line).collect();
+        display.screen.push_text("some text");
+        assert_eq!(display.draw(), ["some text", "call 1", "call 2", "›"]);
+        display.live.lines.clear();
+        assert_eq!(display.draw(), ["some text", "›"]);
+        display.editor.insert(&"x".repeat(149));
+        let rows = display.draw();
         assert_eq!(rows.len(), 5);
         assert!(rows.last().unwrap().starts_with('x'));
-        glass.editor.replace("");
-        assert_eq!(glass.draw(), ["some text", "›"]);
+        display.editor.replace("");
+        assert_eq!(display.draw(), ["some text", "›"]);
     }
 
     #[test]
-    fn a_terminal_that_becomes_narrow_is_drawn_anew() {
-        let mut glass = TestTerminal::new(60, 12);
-        glass.screen.push_text("a text that stands here and is not whole yet");
-        glass.editor.insert("and something typed below it");
-        glass.draw();
-        // A real one wraps what it has; here that is done by hand.
-        let old = glass.rows();
-        glass.terminal = terminal(30, 12);
+    fn narrower_terminal_is_redrawn() {
+        let mut display = TestTerminal::new(60, 12);
+        display.screen.push_text("an unfinished text that is longer than the new width");
+        display.editor.insert("and something typed below it");
+        display.draw();
+        // A real terminal wraps its rows; the emulated one does not.
+        let old = display.rows();
+        display.terminal = terminal(30, 12);
         let again: Vec<String> = old.iter().map(|row| row.replace('\n', "")).collect();
-        glass.terminal.process(again.join("\r\n").as_bytes());
-        glass.screen.resize(30, 12);
-        let rows = glass.draw();
+        display.terminal.process(again.join("\r\n").as_bytes());
+        display.screen.resize(30, 12);
+        let rows = display.draw();
         assert_eq!(rows.iter().filter(|row| row.contains('›')).count(), 1, "{rows:?}");
     }
 
     #[test]
-    fn a_terminal_that_does_not_know_its_size_is_taken_for_a_usual_one() {
-        let mut glass = TestTerminal::new(80, 24);
-        glass.screen.resize(0, 0);
+    fn terminal_without_size_has_the_default_size() {
+        let mut display = TestTerminal::new(80, 24);
+        display.screen.resize(0, 0);
         let text = format!("{}and the rest", "x".repeat(66));
-        glass.screen.push_text(&text);
-        assert_eq!(glass.draw(), [text.as_str(), "›"]);
+        display.screen.push_text(&text);
+        assert_eq!(display.draw(), [text.as_str(), "›"]);
     }
 
     #[test]
-    fn x5_what_the_agent_says_moves_nothing() {
-        let mut glass = TestTerminal::new(60, 10);
-        glass.screen.push_text("safe\u{1b}[2J\u{1b}[H\u{9b}1;1H\rforged\u{8}\u{8}");
-        glass.screen.push_line(&StyledLine::with_indent(0).text("line\u{1b}[1A\u{1b}[2K"));
-        let rows = glass.draw();
+    fn x5_agent_text_cannot_move_the_cursor() {
+        let mut display = TestTerminal::new(60, 10);
+        display.screen.push_text("safe\u{1b}[2J\u{1b}[H\u{9b}1;1H\rforged\u{8}\u{8}");
+        display.screen.push_line(&StyledLine::with_indent(0).text("line\u{1b}[1A\u{1b}[2K"));
+        let rows = display.draw();
         assert_eq!(rows[0], "safe\\u{1b}[2J\\u{1b}[H\\u{9b}1;1Hforged\\u{8}\\u{8}");
         assert_eq!(rows[1], "line\\u{1b}[1A\\u{1b}[2K");
     }

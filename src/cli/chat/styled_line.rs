@@ -1,11 +1,10 @@
-//! Lines for people: styled, wrapped to whatever width there is, and made of nothing that controls a
-//! terminal.
+//! Styled lines that wrap to any width and contain no control characters.
 
 use crate::cli::terminal::{ColorMode, Style, escape_unsafe};
 use std::ops::Range;
 use unicode_width::UnicodeWidthChar as _;
 
-/// One line, which may take several rows.
+/// A line, which may need several rows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct StyledLine {
     indent: usize,
@@ -14,22 +13,22 @@ pub(super) struct StyledLine {
 }
 
 impl StyledLine {
-    /// An empty one, so far in.
+    /// Creates an empty line with an indent.
     pub(super) fn with_indent(indent: usize) -> Self {
         Self { indent, ..Self::default() }
     }
 
-    /// Goes on with `text`, whoever said it.
+    /// Appends `text`, escaped.
     pub(super) fn text(self, text: &str) -> Self {
         self.part(None, text)
     }
 
-    /// The same, in a style.
+    /// Appends `text` in a style, escaped.
     pub(super) fn styled(self, style: Style, text: &str) -> Self {
         self.part(Some(style), text)
     }
 
-    /// Shows so many rows at most.
+    /// Limits the number of rows.
     pub(super) fn rows_max(mut self, rows: usize) -> Self {
         self.rows_max = Some(rows);
         self
@@ -40,12 +39,12 @@ impl StyledLine {
         self
     }
 
-    /// The line in rows of at most so many columns; those after the first are further in.
+    /// Wraps the line into rows of at most `columns` columns; further rows are indented more.
     pub(super) fn wrap_rows(&self, columns: usize, paint: ColorMode) -> Vec<String> {
         let cells: Vec<(char, Option<Style>)> =
             self.parts.iter().flat_map(|(style, text)| text.chars().map(|c| (c, *style))).collect();
         let letters: Vec<char> = cells.iter().map(|(letter, _)| *letter).collect();
-        // Narrow terminals have no room for indents.
+        // Narrow terminals have no room for indentation.
         let indent = if columns < 30 { self.indent.min(1) } else { self.indent };
         let below = indent + if columns < 30 { 0 } else { 2 };
         let (first, others) = (columns.saturating_sub(indent), columns.saturating_sub(below));
@@ -57,7 +56,7 @@ impl StyledLine {
             let indent = if number == 0 { indent } else { below };
             let mut range = range;
             let mark = if cut && number == last {
-                // Room for the mark.
+                // Leave room for the mark.
                 while display_width(&letters[range.clone()]) + 1 + indent > columns
                     && !range.is_empty()
                 {
@@ -72,7 +71,7 @@ impl StyledLine {
         ranges.into_iter().enumerate().map(row).collect()
     }
 
-    /// What it says, without styles.
+    /// Returns the text without styles.
     #[cfg(test)]
     pub(super) fn plain_text(&self) -> String {
         let text: String = self.parts.iter().map(|(_, text)| text.as_str()).collect();
@@ -82,7 +81,7 @@ impl StyledLine {
 
 fn paint_cells(cells: &[(char, Option<Style>)], paint: ColorMode) -> String {
     let mut out = String::new();
-    for run in cells.chunk_by(|one, next| one.1 == next.1) {
+    for run in cells.chunk_by(|cell, next| cell.1 == next.1) {
         let text: String = run.iter().map(|(letter, _)| *letter).collect();
         match run[0].1 {
             Some(style) => out.push_str(&paint.paint(style, &text)),
@@ -92,7 +91,7 @@ fn paint_cells(cells: &[(char, Option<Style>)], paint: ColorMode) -> String {
     out
 }
 
-/// The model's words as a terminal may have them: lines stay lines, and nothing else controls.
+/// Escapes a text of several lines. Line breaks stay; tabs become spaces.
 pub(super) fn escape_unsafe_lines(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
@@ -107,27 +106,28 @@ pub(super) fn escape_unsafe_lines(text: &str) -> String {
     shown
 }
 
-/// Columns that these letters take.
+/// Returns the columns that the letters occupy.
 pub(super) fn display_width(letters: &[char]) -> usize {
     letters.iter().map(|letter| letter.width().unwrap_or(0)).sum()
 }
 
-/// What is known of the words that are wrapped.
+/// States if more text may follow the text to wrap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WrapMode {
-    /// All of them.
+    /// The text is complete.
     Complete,
-    /// More may come: what is said of the rows before the last must hold then, too.
+    /// More text may follow; rows before the last must not change then.
     Streaming,
 }
 
-/// Where to break: between words, or within one that is too long for a row. The first row has so many
-/// columns, the others so many. Blanks at a break belong to no row; there is always a row.
+/// Splits `letters` into rows: between words, or within a word that is too long for a row. The first
+/// row has `first` columns, the others `others`. Blanks at a break belong to no row. Returns at least
+/// one row.
 pub(super) fn wrap(
     letters: &[char],
     first: usize,
     others: usize,
-    words: WrapMode,
+    mode: WrapMode,
 ) -> Vec<Range<usize>> {
     let mut rows = Vec::new();
     let (mut start, mut used, mut blank) = (0, 0, None);
@@ -144,10 +144,10 @@ pub(super) fn wrap(
             continue;
         }
         let (end, next) = match blank {
-            // A blank that does not fit ends the row, and goes with it.
+            // A blank that does not fit ends the row and is dropped.
             _ if letters[at] == ' ' => (at, at + 1),
             Some(blank)
-                if words == WrapMode::Streaming
+                if mode == WrapMode::Streaming
                     || first_word_fits(&letters[blank + 1..], others) =>
             {
                 (blank, blank + 1)
@@ -161,7 +161,7 @@ pub(super) fn wrap(
     rows
 }
 
-/// Whether the first word fits into so many columns.
+/// True if the first word fits into the columns.
 fn first_word_fits(letters: &[char], columns: usize) -> bool {
     let word = letters.iter().take_while(|letter| **letter != ' ');
     word.take(columns + 1).map(|letter| letter.width().unwrap_or(0)).sum::<usize>() <= columns
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_break_between_words_and_within_long_ones() {
+    fn rows_break_between_words_and_within_long_words() {
         assert_eq!(rows("one two three", 7), ["one two", "three"]);
         assert_eq!(rows("one two  three", 7), ["one two", " three"]);
         assert_eq!(rows("abcdefghij", 4), ["abcd", "efgh", "ij"]);
@@ -194,15 +194,15 @@ mod tests {
     }
 
     #[test]
-    fn more_text_changes_the_last_row_alone() {
+    fn more_text_changes_the_last_row_only() {
         let text = "the quick brown fox – jumps over 東京 and extraordinarily long words  again";
         let letters: Vec<char> = text.chars().collect();
         for columns in 2..30 {
             let mut before: Vec<Range<usize>> = Vec::new();
             for end in 0..=letters.len() {
                 let rows = wrap(&letters[..end], columns, columns, WrapMode::Streaming);
-                let settled = before.len().saturating_sub(1);
-                assert_eq!(rows[..settled], before[..settled], "{columns} columns, {end} letters");
+                let stable = before.len().saturating_sub(1);
+                assert_eq!(rows[..stable], before[..stable], "{columns} columns, {end} letters");
                 before = rows;
             }
             assert!(before.iter().all(|row| display_width(&letters[row.clone()]) <= columns));
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn x5_nothing_that_is_said_controls_the_terminal() {
+    fn x5_text_cannot_control_the_terminal() {
         let evil = "\u{1b}[2Jok\u{9b}31m\r\nnext\tline\u{7}\u{202e}";
         assert_eq!(
             escape_unsafe_lines(evil),
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_shows_it() {
+    fn cut_line_ends_with_a_mark() {
         let line = StyledLine::with_indent(2).text("one two three four five").rows_max(2);
         assert_eq!(line.wrap_rows(12, ColorMode::PLAIN), [" one two", " three four…"]);
         assert_eq!(line.wrap_rows(80, ColorMode::PLAIN), ["  one two three four five"]);

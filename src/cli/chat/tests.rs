@@ -1,4 +1,4 @@
-//! The conversation, told what happens and asked what is to be done.
+//! Tests of the chat's state machine: inputs in, effects out.
 
 use super::{
     gateway_message::{GatewayMessage, RunOutcome},
@@ -9,64 +9,65 @@ use serde_json::{Value, json};
 
 const NOW: Timestamp = Timestamp(1_767_268_800_000);
 
-/// A conversation, and what it wanted done so far.
+/// A chat, and its effects so far.
 struct TestChat {
-    conversation: ChatMachine,
-    acts: Vec<ChatEffect>,
+    machine: ChatMachine,
+    effects: Vec<ChatEffect>,
 }
 
 impl TestChat {
-    /// One whose request `r-1` runs.
+    /// Creates a chat whose request `r-1` runs.
     fn running() -> Self {
-        let mut talk = Self { conversation: ChatMachine::new(None), acts: Vec::new() };
-        talk.enter("buy it", "r-1");
-        talk.receive(json!({
+        let mut chat = Self { machine: ChatMachine::new(None), effects: Vec::new() };
+        chat.enter("buy it", "r-1");
+        chat.receive(json!({
             "type": "chat.stream.start", "requestId": "r-1", "sessionId": "s", "runId": "run",
         }));
-        talk.acts.clear();
-        talk
+        chat.effects.clear();
+        chat
     }
 
-    /// One that is asked whether a call may run.
+    /// Creates a chat with an approval of a call.
     fn with_prompt() -> Self {
-        let mut talk = Self::running();
-        talk.receive(call("c-1"));
-        talk.receive(question("c-1", "p-1"));
-        talk.acts.clear();
-        talk
+        let mut chat = Self::running();
+        chat.receive(call("c-1"));
+        chat.receive(approval_request("c-1", "p-1"));
+        chat.effects.clear();
+        chat
     }
 
     fn enter(&mut self, line: &str, id: &str) {
-        self.conversation.handle_line(line, id.to_owned(), &mut self.acts);
+        self.machine.handle_line(line, id.to_owned(), &mut self.effects);
     }
 
     fn receive(&mut self, frame: Value) {
-        self.conversation.handle_message(GatewayMessage::from_json(frame), &mut self.acts);
+        self.machine.handle_message(GatewayMessage::from_json(frame), &mut self.effects);
     }
 
-    /// What was to be done since, but for lines to show.
+    /// Takes the effects so far, without lines to show.
     fn take_effects(&mut self) -> Vec<ChatEffect> {
-        let acts = std::mem::take(&mut self.acts);
-        acts.into_iter()
-            .filter(|act| !matches!(act, ChatEffect::Show(_) | ChatEffect::EndText))
+        let effects = std::mem::take(&mut self.effects);
+        effects
+            .into_iter()
+            .filter(|effect| !matches!(effect, ChatEffect::Show(_) | ChatEffect::EndText))
             .collect()
     }
 
-    /// The lines that were to be shown since.
+    /// Takes the effects so far and returns the lines to show.
     fn take_shown(&mut self) -> String {
-        let acts = std::mem::take(&mut self.acts);
-        let line = |act: &ChatEffect| {
-            if let ChatEffect::Show(line) = act { Some(line.plain_text()) } else { None }
+        let effects = std::mem::take(&mut self.effects);
+        let line = |effect: &ChatEffect| {
+            if let ChatEffect::Show(line) = effect { Some(line.plain_text()) } else { None }
         };
-        acts.iter().filter_map(line).collect::<Vec<_>>().join("\n")
+        effects.iter().filter_map(line).collect::<Vec<_>>().join("\n")
     }
 
     fn prompt(&self) -> String {
-        self.conversation.live_area(NOW).prompt
+        self.machine.live_area(NOW).prompt
     }
 
     fn status(&self) -> String {
-        let lines = self.conversation.live_area(NOW).lines;
+        let lines = self.machine.live_area(NOW).lines;
         lines.iter().map(super::styled_line::StyledLine::plain_text).collect::<Vec<_>>().join("\n")
     }
 }
@@ -76,7 +77,7 @@ fn call(id: &str) -> Value {
         "args": {"item": "ore", "amount": 5}})
 }
 
-fn question(id: &str, approval_id: &str) -> Value {
+fn approval_request(id: &str, approval_id: &str) -> Value {
     json!({"type": "tool.approval.request", "requestId": "r-1", "toolCallId": id,
         "toolName": "buy", "args": {"item": "ore", "amount": 5}, "risk": "medium",
         "approvalId": approval_id, "description": "Buys", "why": "level L1",
@@ -94,155 +95,153 @@ fn approval_response(call: &str, approved: bool, id: &str) -> ChatEffect {
 }
 
 #[test]
-fn g14_why_there_is_no_plan_is_told() {
-    let mut talk = TestChat::running();
-    talk.receive(native(json!({"type": "preflight_skipped", "warning": "the model made no plan"})));
-    assert!(talk.take_shown().contains("the model made no plan"));
+fn g14_skipped_preflight_shows_its_warning() {
+    let mut chat = TestChat::running();
+    chat.receive(native(json!({"type": "preflight_skipped", "warning": "the model made no plan"})));
+    assert!(chat.take_shown().contains("the model made no plan"));
 }
 
 #[test]
-fn g8_a_question_is_put_and_answered() {
-    let mut talk = TestChat::running();
-    talk.receive(call("c-1"));
-    talk.receive(question("c-1", "p-1"));
-    let shown = talk.take_shown();
+fn g8_call_approval_is_shown_and_answered() {
+    let mut chat = TestChat::running();
+    chat.receive(call("c-1"));
+    chat.receive(approval_request("c-1", "p-1"));
+    let shown = chat.take_shown();
     for text in
-        ["? buy  medium risk", "  Buys", "    amount  5", "    item    ore", "because level L1"]
+        ["? buy  medium risk", "  Buys", "    amount  5", "    item    ore", "Reason: level L1"]
     {
         assert!(shown.contains(text), "{text:?} is not in\n{shown}");
     }
-    assert_eq!(talk.prompt(), "Run it? y/n/e(dit)/s(ession) (1m left) › ");
-    assert_eq!(talk.status(), "○ buy  waits for a word");
-    talk.enter("maybe", "x");
-    assert!(talk.take_shown().contains("y: yes"));
-    talk.enter(" Y ", "x");
-    assert_eq!(talk.take_effects(), [approval_response("c-1", true, "answer-1")]);
-    assert_eq!(talk.prompt(), "› ");
-    talk.receive(json!({"type": "tool.result", "requestId": "r-1", "toolCallId": "c-1",
+    assert_eq!(chat.prompt(), "Run it? y/n/e(dit)/s(ession) (1m left) › ");
+    assert_eq!(chat.status(), "○ buy  waiting for approval");
+    chat.enter("maybe", "x");
+    assert!(chat.take_shown().contains("y: yes"));
+    chat.enter(" Y ", "x");
+    assert_eq!(chat.take_effects(), [approval_response("c-1", true, "answer-1")]);
+    assert_eq!(chat.prompt(), "› ");
+    chat.receive(json!({"type": "tool.result", "requestId": "r-1", "toolCallId": "c-1",
         "toolName": "buy", "result": {"order": 7}}));
-    assert_eq!(talk.take_shown(), "● buy  amount=5 item=ore\n  → {\"order\":7}");
+    assert_eq!(chat.take_shown(), "● buy  amount=5 item=ore\n  → {\"order\":7}");
 }
 
 #[test]
-fn g8_g9_every_answer_goes_where_it_has_a_word() {
+fn g8_g9_replies_are_sent_over_the_gateway_or_rest() {
     let mut no = TestChat::with_prompt();
     no.enter("n", "x");
     assert_eq!(no.take_effects(), [approval_response("c-1", false, "answer-1")]);
 
     let mut session = TestChat::with_prompt();
     session.enter("s", "x");
-    let ChatEffect::Send(frame) = &session.take_effects()[0] else { panic!("it is sent") };
+    let ChatEffect::Send(frame) = &session.take_effects()[0] else { panic!("must be a frame") };
     assert_eq!((&frame["approved"], &frame["sessionApprove"]), (&json!(true), &json!(true)));
 
-    // Why, and what is edited, go to REST.
-    let mut why = TestChat::with_prompt();
-    why.enter("n too dear", "x");
+    // A reason and edited arguments are sent over REST.
+    let mut reason = TestChat::with_prompt();
+    reason.enter("n too dear", "x");
     let body = json!({"steps": [{"call_id": "c-1", "decision": "reject", "reason": "too dear"}]});
     let path = "/agent/approvals/p-1".to_owned();
-    let to = PostPurpose::Answer("answer-1".to_owned());
-    assert_eq!(why.take_effects(), [ChatEffect::Post { to: to.clone(), path: path.clone(), body }]);
+    let purpose = PostPurpose::Answer("answer-1".to_owned());
+    let post = ChatEffect::Post { purpose: purpose.clone(), path: path.clone(), body };
+    assert_eq!(reason.take_effects(), [post]);
 
     let mut edit = TestChat::with_prompt();
     edit.enter("e", "x");
     assert_eq!(edit.take_effects(), [ChatEffect::Edit(json!({"item": "ore", "amount": 5}))]);
-    edit.conversation.handle_edit(Ok(r#"{"item": "ore", "amount": 2}"#), &mut edit.acts);
+    edit.machine.handle_edit(Ok(r#"{"item": "ore", "amount": 2}"#), &mut edit.effects);
     let step =
         json!({"call_id": "c-1", "decision": "approve", "arguments": {"item": "ore", "amount": 2}});
     let body = json!({ "steps": [step] });
-    assert_eq!(edit.take_effects(), [ChatEffect::Post { to, path, body }]);
+    assert_eq!(edit.take_effects(), [ChatEffect::Post { purpose, path, body }]);
 }
 
 #[test]
-fn g8_an_edit_in_place_can_be_given_up_or_be_nonsense() {
-    let mut talk = TestChat::with_prompt();
-    talk.enter("e", "x");
-    talk.conversation.edit_in_place();
-    assert_eq!(talk.prompt(), "Edit › ");
-    talk.enter("{ nonsense", "x");
-    assert!(talk.take_shown().contains("that is not JSON"));
-    assert!(talk.prompt().starts_with("Run it?"), "it still waits");
-    talk.conversation.edit_in_place();
-    talk.conversation.handle_interrupt(&mut talk.acts);
-    assert!(talk.prompt().starts_with("Run it?"));
-    assert_eq!(talk.take_effects(), [], "neither is an answer, and nothing is cancelled");
+fn g8_edit_in_place_rejects_invalid_json_and_can_be_cancelled() {
+    let mut chat = TestChat::with_prompt();
+    chat.enter("e", "x");
+    chat.machine.edit_in_place();
+    assert_eq!(chat.prompt(), "Edit › ");
+    chat.enter("{ nonsense", "x");
+    assert!(chat.take_shown().contains("not JSON"));
+    assert!(chat.prompt().starts_with("Run it?"), "the approval is still waiting");
+    chat.machine.edit_in_place();
+    chat.machine.handle_interrupt(&mut chat.effects);
+    assert!(chat.prompt().starts_with("Run it?"));
+    assert_eq!(chat.take_effects(), [], "no answer is sent and no run cancelled");
 }
 
 #[test]
-fn g11_what_somebody_else_answers_is_not_asked_any_more() {
-    let mut talk = TestChat::with_prompt();
-    talk.receive(question("c-2", "p-1"));
+fn g11_approval_answered_elsewhere_is_removed() {
+    let mut chat = TestChat::with_prompt();
+    chat.receive(approval_request("c-2", "p-1"));
     let step = |call: &str| json!({"call_id": call, "approved": true, "by": "ann", "surface": "dashboard"});
     let decided = |call: &str| {
         native(
             json!({"type": "approval_decided", "approval_id": "p-1", "steps": [step(call)], "closed": false}),
         )
     };
-    talk.receive(decided("c-1"));
-    let shown = talk.take_shown();
+    chat.receive(decided("c-1"));
+    let shown = chat.take_shown();
     assert!(shown.contains("answered elsewhere: approved by ann (dashboard)"), "{shown}");
-    assert!(shown.contains("? buy"), "the next one is put: {shown}");
-    talk.receive(decided("c-2"));
-    assert_eq!(talk.prompt(), "› ");
-    talk.receive(question("c-3", "p-2"));
-    talk.acts.clear();
-    talk.receive(native(json!({"type": "approval_expired", "approval_id": "p-2"})));
-    assert_eq!(
-        (talk.take_shown().trim(), talk.prompt().as_str()),
-        ("nobody answered in time", "› ")
-    );
+    assert!(shown.contains("? buy"), "the next approval is presented: {shown}");
+    chat.receive(decided("c-2"));
+    assert_eq!(chat.prompt(), "› ");
+    chat.receive(approval_request("c-3", "p-2"));
+    chat.effects.clear();
+    chat.receive(native(json!({"type": "approval_expired", "approval_id": "p-2"})));
+    assert_eq!((chat.take_shown().trim(), chat.prompt().as_str()), ("approval expired", "› "));
 }
 
 #[test]
-fn g11_an_answer_that_is_refused_is_asked_for_again_unless_somebody_was_first() {
-    let mut talk = TestChat::with_prompt();
-    talk.enter("s", "x");
+fn g11_rejected_answer_presents_the_approval_again_unless_already_decided() {
+    let mut chat = TestChat::with_prompt();
+    chat.enter("s", "x");
     let refused = |code: &str| json!({"type": "error", "requestId": "answer-1", "code": code, "message": "not for this one"});
-    talk.receive(refused("invalid_grant"));
-    assert!(talk.take_shown().contains("! not for this one"));
-    assert!(talk.prompt().starts_with("Run it?"));
-    talk.enter("n why not", "x");
+    chat.receive(refused("invalid_grant"));
+    assert!(chat.take_shown().contains("! not for this one"));
+    assert!(chat.prompt().starts_with("Run it?"));
+    chat.enter("n why not", "x");
     let failure = RequestFailure { code: "already_decided".into(), detail: "ann was first".into() };
-    let to = PostPurpose::Answer("answer-2".to_owned());
-    talk.conversation.handle_post_result(&to, Err(failure), &mut talk.acts);
-    assert!(talk.take_shown().contains("! ann was first"));
-    assert_eq!(talk.prompt(), "› ");
+    let purpose = PostPurpose::Answer("answer-2".to_owned());
+    chat.machine.handle_post_result(&purpose, Err(failure), &mut chat.effects);
+    assert!(chat.take_shown().contains("! ann was first"));
+    assert_eq!(chat.prompt(), "› ");
 }
 
 #[test]
-fn g11_a_question_that_comes_again_after_a_cut_is_put_once() {
-    let mut talk = TestChat::with_prompt();
-    talk.receive(question("c-1", "p-1"));
-    assert_eq!(talk.take_shown(), "");
-    // An answer that is on its way is one; another may have been lost with the connection.
-    talk.enter("y", "x");
-    talk.receive(question("c-1", "p-1"));
-    assert_eq!(talk.prompt(), "› ");
-    talk.conversation.handle_disconnect(
+fn g11_approval_repeated_after_reconnect_is_presented_once() {
+    let mut chat = TestChat::with_prompt();
+    chat.receive(approval_request("c-1", "p-1"));
+    assert_eq!(chat.take_shown(), "");
+    // An answer sent on this connection counts; an answer on a lost connection may be lost.
+    chat.enter("y", "x");
+    chat.receive(approval_request("c-1", "p-1"));
+    assert_eq!(chat.prompt(), "› ");
+    chat.machine.handle_disconnect(
         "gone",
         std::time::Duration::from_secs(1),
         NOW,
-        &mut talk.acts,
+        &mut chat.effects,
     );
-    talk.conversation.handle_reconnect(&mut talk.acts);
-    talk.receive(question("c-1", "p-1"));
-    assert!(talk.prompt().starts_with("Run it?"));
-    // What is answered meanwhile goes over the next connection, after what asks again.
-    talk.conversation.handle_disconnect(
+    chat.machine.handle_reconnect(&mut chat.effects);
+    chat.receive(approval_request("c-1", "p-1"));
+    assert!(chat.prompt().starts_with("Run it?"));
+    // An answer sent while disconnected uses the next connection, after the repeated request.
+    chat.machine.handle_disconnect(
         "gone",
         std::time::Duration::from_secs(1),
         NOW,
-        &mut talk.acts,
+        &mut chat.effects,
     );
-    talk.enter("y", "x");
-    talk.conversation.handle_reconnect(&mut talk.acts);
-    talk.receive(question("c-1", "p-1"));
-    assert_eq!(talk.prompt(), "› ");
+    chat.enter("y", "x");
+    chat.machine.handle_reconnect(&mut chat.effects);
+    chat.receive(approval_request("c-1", "p-1"));
+    assert_eq!(chat.prompt(), "› ");
 }
 
 #[test]
-fn g14_a_plan_is_changed_step_by_step() {
-    let mut talk = TestChat::running();
-    talk.receive(json!({
+fn g14_preflight_steps_can_be_edited_and_skipped() {
+    let mut chat = TestChat::running();
+    chat.receive(json!({
         "type": "preflight.checklist", "requestId": "r-1", "approvalId": "p-1", "deadline": null,
         "steps": [
             {"description": "look", "risk": "low", "needsApproval": false},
@@ -252,29 +251,29 @@ fn g14_a_plan_is_changed_step_by_step() {
         "estimatedCost": {"inputTokens": 100, "outputTokens": 20, "estimatedUSD": null},
         "requiredPermissions": ["trade"], "warnings": ["it is late"],
     }));
-    let shown = talk.take_shown();
+    let shown = chat.take_shown();
     for text in [
         "  1. look  low risk",
-        "  2. buy  buy n=1  high risk  needs your word",
+        "  2. buy  buy n=1  high risk  needs approval",
         "  About 100 tokens in, 20 out, price unknown",
-        "  Needs: trade",
+        "  Requires: trade",
         "  Warning: it is late",
     ] {
         assert!(shown.contains(text), "{text:?} is not in\n{shown}");
     }
-    assert_eq!(talk.prompt(), "Carry it out? y/n/e N/s N › ");
+    assert_eq!(chat.prompt(), "Run the plan? y/n/e N/s N › ");
     for unclear in ["", "e", "s 3", "e 0", "yes 1"] {
-        talk.enter(unclear, "x");
-        assert!(talk.take_shown().contains("say step N anew"), "{unclear}");
+        chat.enter(unclear, "x");
+        assert!(chat.take_shown().contains("edit step N"), "{unclear}");
     }
-    talk.enter("s 2", "x");
-    assert!(talk.take_shown().contains("2. buy (left out)"));
-    talk.enter("e 1", "x");
-    assert_eq!(talk.take_effects(), [ChatEffect::Prefill("look".to_owned())]);
-    assert_eq!(talk.prompt(), "Step 1 › ");
-    talk.enter("look twice", "x");
-    assert!(talk.take_shown().contains("1. look twice"));
-    talk.enter("y", "x");
+    chat.enter("s 2", "x");
+    assert!(chat.take_shown().contains("2. buy (skipped)"));
+    chat.enter("e 1", "x");
+    assert_eq!(chat.take_effects(), [ChatEffect::Prefill("look".to_owned())]);
+    assert_eq!(chat.prompt(), "Step 1 › ");
+    chat.enter("look twice", "x");
+    assert!(chat.take_shown().contains("1. look twice"));
+    chat.enter("y", "x");
     let expected = json!({
         "type": "preflight.approval", "requestId": "r-1", "approved": true, "id": "answer-1",
         "editedSteps": [
@@ -282,7 +281,7 @@ fn g14_a_plan_is_changed_step_by_step() {
             {"description": "buy", "toolName": "buy", "skip": true},
         ],
     });
-    assert_eq!(talk.take_effects(), [ChatEffect::Send(expected)]);
+    assert_eq!(chat.take_effects(), [ChatEffect::Send(expected)]);
 }
 
 fn other(view: Value) -> Value {
@@ -291,7 +290,7 @@ fn other(view: Value) -> Value {
 }
 
 #[test]
-fn g6_d3_other_questions_are_answered_over_rest() {
+fn g6_d3_other_kinds_are_answered_over_rest() {
     let budget = json!({
         "approval_id": "p-1", "kind": "budget", "purpose": "The budget is reached",
         "budget": {"scope": "run", "measure": "tokens", "limit": 1000.0, "spent": 990.0, "needed": 50.0},
@@ -306,11 +305,11 @@ fn g6_d3_other_questions_are_answered_over_rest() {
         "message": "Who are you?", "mode": "form",
         "schema": {"properties": {"name": {"type": "string"}, "age": {"type": "integer", "default": 30}}},
     });
-    let link = json!({
+    let page = json!({
         "approval_id": "p-1", "kind": "elicitation", "purpose": "A tool asks", "server": "market",
         "message": "Sign in", "mode": "url", "url": "https://example.org/in",
     });
-    for (view, shows, answers) in [
+    for (view, expected, answers) in [
         (
             &budget,
             "990 of 1000 tokens spent of the run's budget; 50 more needed",
@@ -338,36 +337,36 @@ fn g6_d3_other_questions_are_answered_over_rest() {
                 ("/no", json!({"decision": "reject"})),
             ],
         ),
-        (&link, "https://example.org/in", vec![("y", json!({"decision": "answer"}))]),
+        (&page, "https://example.org/in", vec![("y", json!({"decision": "answer"}))]),
     ] {
-        for (said, body) in answers {
-            let mut talk = TestChat::running();
-            talk.receive(other(view.clone()));
-            let shown = talk.take_shown();
-            assert!(shown.contains(shows), "{shows:?} is not in\n{shown}");
-            talk.enter("what?", "x");
-            assert_eq!(talk.take_effects(), [], "{view}");
-            talk.enter(said, "x");
-            let (to, path) =
-                (PostPurpose::Answer("answer-1".into()), "/agent/approvals/p-1".to_owned());
-            assert_eq!(talk.take_effects(), [ChatEffect::Post { to, path, body }]);
+        for (reply, body) in answers {
+            let mut chat = TestChat::running();
+            chat.receive(other(view.clone()));
+            let shown = chat.take_shown();
+            assert!(shown.contains(expected), "{expected:?} is not in\n{shown}");
+            chat.enter("what?", "x");
+            assert_eq!(chat.take_effects(), [], "{view}");
+            chat.enter(reply, "x");
+            let purpose = PostPurpose::Answer("answer-1".into());
+            let path = "/agent/approvals/p-1".to_owned();
+            assert_eq!(chat.take_effects(), [ChatEffect::Post { purpose, path, body }]);
         }
     }
-    let mut unclear = TestChat::running();
-    unclear
+    let mut unknown = TestChat::running();
+    unknown
         .receive(other(json!({"approval_id": "p-1", "kind": "something_new", "purpose": "Hm?"})));
-    assert!(unclear.take_shown().contains("/agent/approvals/p-1"));
-    // It is answered elsewhere.
+    assert!(unknown.take_shown().contains("/agent/approvals/p-1"));
+    // An answer given elsewhere removes the approval.
     let decided = json!({"type": "approval_decided", "approval_id": "p-1", "closed": true,
         "answer": {"decision": "raise", "by": "ann", "surface": "rest"}});
-    unclear.receive(native(decided));
-    assert_eq!(unclear.take_shown().trim(), "answered elsewhere: raise by ann (rest)");
+    unknown.receive(native(decided));
+    assert_eq!(unknown.take_shown().trim(), "answered elsewhere: raise by ann (rest)");
 }
 
 #[test]
-fn t1_a_form_is_filled_in_field_by_field() {
-    let mut talk = TestChat::running();
-    talk.receive(json!({
+fn t1_form_is_filled_in_field_by_field() {
+    let mut chat = TestChat::running();
+    chat.receive(json!({
         "type": "elicitation.request", "requestId": "r-1", "approvalId": "p-1",
         "toolCallId": "c-1", "toolName": "choose_hangar", "server": "market", "mode": "form",
         "message": "Which hangar?", "deadline": null,
@@ -376,113 +375,117 @@ fn t1_a_form_is_filled_in_field_by_field() {
             "hangar": {"type": "string", "enum": ["north", "south"]},
         }},
     }));
-    let shown = talk.take_shown();
+    let shown = chat.take_shown();
     for words in ["Which hangar?", "hangar: north | south", "choose_hangar of market"] {
         assert!(shown.contains(words), "{words:?} is not in\n{shown}");
     }
-    assert_eq!(talk.prompt(), "hangar (north | south) › ");
-    for unclear in ["", "west"] {
-        talk.enter(unclear, "x");
-        assert_eq!(talk.prompt(), "hangar (north | south) › ", "{unclear:?}");
+    assert_eq!(chat.prompt(), "hangar (north | south) › ");
+    for invalid in ["", "west"] {
+        chat.enter(invalid, "x");
+        assert_eq!(chat.prompt(), "hangar (north | south) › ", "{invalid:?}");
     }
-    talk.enter("south", "x");
-    assert_eq!(talk.prompt(), "crates (integer) [1] › ");
-    talk.enter("many", "x");
-    assert!(talk.take_shown().contains("a number"), "it says what it takes");
-    talk.enter("", "x");
-    assert_eq!(talk.prompt(), "note (string, may be left out) › ");
-    talk.enter("", "x");
+    chat.enter("south", "x");
+    assert_eq!(chat.prompt(), "crates (integer) [1] › ");
+    chat.enter("many", "x");
+    assert!(chat.take_shown().contains("enter a number"));
+    chat.enter("", "x");
+    assert_eq!(chat.prompt(), "note (string, optional) › ");
+    chat.enter("", "x");
     let body = json!({"decision": "answer", "value": {"crates": 1, "hangar": "south"}});
-    let (to, path) = (PostPurpose::Answer("answer-1".into()), "/agent/approvals/p-1".to_owned());
-    assert_eq!(talk.take_effects(), [ChatEffect::Post { to: to.clone(), path, body }]);
-    // It was not good enough: it is asked for again, from the start.
+    let purpose = PostPurpose::Answer("answer-1".into());
+    let path = "/agent/approvals/p-1".to_owned();
+    let post = ChatEffect::Post { purpose: purpose.clone(), path, body };
+    assert_eq!(chat.take_effects(), [post]);
+    // The server rejects the answer: the form starts again.
     let failure = RequestFailure { code: "answer_invalid".into(), detail: "no such hangar".into() };
-    talk.conversation.handle_post_result(&to, Err(failure), &mut talk.acts);
-    assert!(talk.take_shown().contains("no such hangar"));
-    assert_eq!(talk.prompt(), "hangar (north | south) › ");
+    chat.machine.handle_post_result(&purpose, Err(failure), &mut chat.effects);
+    assert!(chat.take_shown().contains("no such hangar"));
+    assert_eq!(chat.prompt(), "hangar (north | south) › ");
 }
 
 #[test]
-fn s6_interrupting_cancels_and_twice_leaves() {
-    let mut talk = TestChat::running();
-    talk.conversation.handle_interrupt(&mut talk.acts);
+fn s6_first_interrupt_cancels_and_second_exits() {
+    let mut chat = TestChat::running();
+    chat.machine.handle_interrupt(&mut chat.effects);
     let body = json!({"run_id": "run"});
     let path = "/agent/session/s/cancel".to_owned();
-    assert_eq!(talk.take_effects(), [ChatEffect::Post { to: PostPurpose::Cancel, path, body }]);
-    talk.conversation.handle_interrupt(&mut talk.acts);
-    assert_eq!(talk.take_effects(), [ChatEffect::Exit(130)]);
+    let purpose = PostPurpose::Cancel;
+    assert_eq!(chat.take_effects(), [ChatEffect::Post { purpose, path, body }]);
+    chat.machine.handle_interrupt(&mut chat.effects);
+    assert_eq!(chat.take_effects(), [ChatEffect::Exit(130)]);
 
-    let mut calm = TestChat::running();
-    calm.conversation.handle_interrupt(&mut calm.acts);
-    calm.receive(
+    let mut cancelled = TestChat::running();
+    cancelled.machine.handle_interrupt(&mut cancelled.effects);
+    cancelled.receive(
         json!({"type": "chat.stream.end", "requestId": "r-1", "outcome": "cancelled", "usage": {}}),
     );
-    assert!(calm.take_shown().contains("cancelled"));
-    assert_eq!(calm.conversation.outcome, Some(RunOutcome::Cancelled));
-    calm.conversation.handle_interrupt(&mut calm.acts);
-    assert_eq!(calm.take_effects(), [], "the run is over: it counts anew");
-    calm.enter("/help", "x");
-    calm.conversation.handle_interrupt(&mut calm.acts);
-    assert_eq!(calm.take_effects(), [], "something was done in between");
+    assert!(cancelled.take_shown().contains("cancelled"));
+    assert_eq!(cancelled.machine.outcome, Some(RunOutcome::Cancelled));
+    cancelled.machine.handle_interrupt(&mut cancelled.effects);
+    assert_eq!(cancelled.take_effects(), [], "the end of the run resets the count");
+    cancelled.enter("/help", "x");
+    cancelled.machine.handle_interrupt(&mut cancelled.effects);
+    assert_eq!(cancelled.take_effects(), [], "an entered line resets the count");
 }
 
 #[test]
-fn s6_interrupting_before_the_server_answers_cancels_once_it_does() {
-    let mut talk = TestChat::running();
-    talk.receive(
+fn s6_interrupt_before_the_run_id_is_known_cancels_later() {
+    let mut chat = TestChat::running();
+    chat.receive(
         json!({"type": "chat.stream.end", "requestId": "r-1", "outcome": "completed", "usage": {}}),
     );
-    talk.enter("another", "r-2");
-    talk.acts.clear();
-    talk.conversation.handle_interrupt(&mut talk.acts);
-    assert_eq!(talk.take_effects(), [], "there is nothing to name yet");
+    chat.enter("another", "r-2");
+    chat.effects.clear();
+    chat.machine.handle_interrupt(&mut chat.effects);
+    assert_eq!(chat.take_effects(), [], "the run id is not known yet");
     let start = |id: &str, run: &str| json!({"type": "chat.stream.start", "requestId": id, "sessionId": "s", "runId": run});
-    talk.receive(start("r-2", "run-2"));
+    chat.receive(start("r-2", "run-2"));
     let (path, body) = ("/agent/session/s/cancel".to_owned(), json!({"run_id": "run-2"}));
-    assert_eq!(talk.take_effects(), [ChatEffect::Post { to: PostPurpose::Cancel, path, body }]);
-    // Told again after a lost connection, it is not cancelled again.
-    talk.receive(start("r-2", "run-2"));
-    assert_eq!(talk.take_effects(), []);
+    let purpose = PostPurpose::Cancel;
+    assert_eq!(chat.take_effects(), [ChatEffect::Post { purpose, path, body }]);
+    // A repeated start after a reconnect does not cancel again.
+    chat.receive(start("r-2", "run-2"));
+    assert_eq!(chat.take_effects(), []);
 }
 
 #[test]
-fn r2_retries_and_progress_are_seen_and_counted_down() {
-    let mut talk = TestChat::running();
-    assert_eq!(talk.status(), "thinking …");
-    talk.receive(call("c-1"));
-    talk.receive(native(json!({"type": "tool_call_attempt_started", "call_id": "c-1"})));
-    assert_eq!(talk.status(), "○ buy  runs …");
-    talk.receive(native(json!({"type": "tool_call_progress", "call_id": "c-1", "progress": 1,
+fn r2_retries_and_progress_are_displayed_with_countdown() {
+    let mut chat = TestChat::running();
+    assert_eq!(chat.status(), "thinking …");
+    chat.receive(call("c-1"));
+    chat.receive(native(json!({"type": "tool_call_attempt_started", "call_id": "c-1"})));
+    assert_eq!(chat.status(), "○ buy  running …");
+    chat.receive(native(json!({"type": "tool_call_progress", "call_id": "c-1", "progress": 1,
         "total": 4, "message": "packing"})));
-    assert_eq!(talk.status(), "○ buy  runs … 25 % packing");
-    talk.receive(native(json!({"type": "tool_call_retrying", "call_id": "c-1", "attempt": 1,
+    assert_eq!(chat.status(), "○ buy  running … 25 % packing");
+    chat.receive(native(json!({"type": "tool_call_retrying", "call_id": "c-1", "attempt": 1,
         "reason": "timeout", "until": "2026-01-01T12:00:09.000Z"})));
-    assert_eq!(talk.status(), "○ buy  attempt 1 failed, again in 9s: timeout");
-    assert!(talk.conversation.has_countdown());
-    talk.receive(
+    assert_eq!(chat.status(), "○ buy  attempt 1 failed, retrying in 9s: timeout");
+    assert!(chat.machine.has_countdown());
+    chat.receive(
         json!({"type": "tool.result", "requestId": "r-1", "toolCallId": "c-1", "toolName": "buy",
         "isError": true, "result": {"error": "too slow", "reason": "timeout"}}),
     );
-    assert_eq!(talk.take_shown(), "● buy  amount=5 item=ore\n  ✗ timeout: too slow");
-    talk.receive(native(
+    assert_eq!(chat.take_shown(), "● buy  amount=5 item=ore\n  ✗ timeout: too slow");
+    chat.receive(native(
         json!({"type": "step_retrying", "reason": "429", "until": "2026-01-01T12:00:03.000Z"}),
     ));
-    assert_eq!(talk.status(), "the model is asked again in 3s: 429");
+    assert_eq!(chat.status(), "retrying the model in 3s: 429");
 }
 
 #[test]
-fn m3_text_that_does_not_count_is_said_to_be_void() {
-    let mut talk = TestChat::running();
+fn m3_discarded_text_has_one_discard_effect() {
+    let mut chat = TestChat::running();
     let delta = |message: &str, text: &str| json!({"type": "chat.stream.delta", "requestId": "r-1", "messageId": message, "delta": text});
-    talk.receive(delta("m-1", "one "));
-    let mut void = delta("m-1", "");
-    void["discarded"] = json!(true);
-    talk.receive(void.clone());
-    talk.receive(void);
-    talk.receive(delta("m-2", "one two"));
-    let told = talk.take_effects();
+    chat.receive(delta("m-1", "one "));
+    let mut discarded = delta("m-1", "");
+    discarded["discarded"] = json!(true);
+    chat.receive(discarded.clone());
+    chat.receive(discarded);
+    chat.receive(delta("m-2", "one two"));
+    let effects = chat.take_effects();
     assert_eq!(
-        told,
+        effects,
         [
             ChatEffect::Text("one ".into()),
             ChatEffect::DiscardText,
@@ -492,85 +495,85 @@ fn m3_text_that_does_not_count_is_said_to_be_void() {
 }
 
 #[test]
-fn a_message_that_is_not_taken_is_over() {
-    let mut talk = TestChat { conversation: ChatMachine::new(None), acts: Vec::new() };
-    talk.enter("hello", "r-1");
-    assert!(!talk.conversation.is_idle());
-    talk.receive(
+fn rejected_message_closes_its_request() {
+    let mut chat = TestChat { machine: ChatMachine::new(None), effects: Vec::new() };
+    chat.enter("hello", "r-1");
+    assert!(!chat.machine.is_idle());
+    chat.receive(
         json!({"type": "error", "requestId": "r-1", "code": "too_many_runs", "message": "wait"}),
     );
-    assert!(talk.conversation.is_idle());
-    assert_eq!(talk.conversation.outcome, Some(RunOutcome::Failed));
-    assert!(talk.take_shown().contains("! wait"));
+    assert!(chat.machine.is_idle());
+    assert_eq!(chat.machine.outcome, Some(RunOutcome::Failed));
+    assert!(chat.take_shown().contains("! wait"));
 }
 
 #[test]
-fn a_lost_connection_is_told_once_and_counted_down() {
-    let mut talk = TestChat::running();
+fn lost_connection_is_shown_once_with_countdown() {
+    let mut chat = TestChat::running();
     for _ in 0..3 {
-        let again_in = std::time::Duration::from_secs(2);
-        talk.conversation.handle_disconnect("gone", again_in, NOW, &mut talk.acts);
+        let retry_in = std::time::Duration::from_secs(2);
+        chat.machine.handle_disconnect("gone", retry_in, NOW, &mut chat.effects);
     }
-    assert_eq!(talk.take_shown(), "! the connection is lost: gone");
-    assert!(talk.status().contains("connecting again in 2s"));
-    talk.conversation.handle_reconnect(&mut talk.acts);
-    assert_eq!(talk.take_shown(), "connected again");
+    assert_eq!(chat.take_shown(), "! connection lost: gone");
+    assert!(chat.status().contains("reconnecting in 2s"));
+    chat.machine.handle_reconnect(&mut chat.effects);
+    assert_eq!(chat.take_shown(), "reconnected");
 }
 
 #[test]
-fn c3_a_workflow_is_started_by_its_name() {
-    let mut talk = TestChat { conversation: ChatMachine::new(None), acts: Vec::new() };
-    talk.enter("/restock type_id=34 note=\"a b\"", "r-1");
+fn c3_workflow_is_started_by_its_name() {
+    let mut chat = TestChat { machine: ChatMachine::new(None), effects: Vec::new() };
+    chat.enter("/restock type_id=34 note=\"a b\"", "r-1");
     let line = "/restock note=\"a b\" type_id=34";
-    let chat = ChatEffect::SendMessage { id: "r-1".into(), content: line.into() };
-    assert_eq!(talk.take_effects().last(), Some(&chat));
-    let frame = talk.conversation.message_frame("r-1", line);
+    let send = ChatEffect::SendMessage { id: "r-1".into(), content: line.into() };
+    assert_eq!(chat.take_effects().last(), Some(&send));
+    let frame = chat.machine.message_frame("r-1", line);
     let inputs = json!({"note": "a b", "type_id": "34"});
     assert_eq!(frame["workflow"], json!({"name": "restock", "inputs": inputs}));
 }
 
 #[test]
-fn words_to_the_chat_itself() {
-    let mut talk = TestChat { conversation: ChatMachine::new(None), acts: Vec::new() };
-    talk.enter("/restock now", "x");
-    assert!(talk.take_shown().contains("/restock: `now`: expected key=value"));
-    talk.enter("/ ", "x");
-    assert!(talk.take_shown().contains("there is no command /"));
-    talk.enter("/session", "x");
-    assert!(talk.take_shown().contains("there is none yet"));
-    talk.enter("  ", "x");
-    talk.enter("/cancel", "x");
-    assert_eq!(talk.take_shown(), "nothing runs");
-    talk.enter("//literally", "r-1");
-    let chat = ChatEffect::SendMessage { id: "r-1".into(), content: "/literally".into() };
-    assert_eq!(talk.take_effects(), [chat]);
-    assert_eq!(talk.conversation.message_frame("r-1", "/literally").get("workflow"), None);
-    talk.enter("/quit", "x");
-    assert_eq!(talk.take_effects(), [ChatEffect::Exit(0)]);
+fn chat_commands_are_executed() {
+    let mut chat = TestChat { machine: ChatMachine::new(None), effects: Vec::new() };
+    chat.enter("/restock now", "x");
+    assert!(chat.take_shown().contains("/restock: `now`: expected key=value"));
+    chat.enter("/ ", "x");
+    assert!(chat.take_shown().contains("no command after /"));
+    chat.enter("/session", "x");
+    assert!(chat.take_shown().contains("no session yet"));
+    chat.enter("  ", "x");
+    chat.enter("/cancel", "x");
+    assert_eq!(chat.take_shown(), "nothing to cancel");
+    chat.enter("//literally", "r-1");
+    let send = ChatEffect::SendMessage { id: "r-1".into(), content: "/literally".into() };
+    assert_eq!(chat.take_effects(), [send]);
+    assert_eq!(chat.machine.message_frame("r-1", "/literally").get("workflow"), None);
+    chat.enter("/quit", "x");
+    assert_eq!(chat.take_effects(), [ChatEffect::Exit(0)]);
 }
 
 #[test]
-fn x5_what_the_server_says_is_shown_and_not_obeyed() {
+fn x5_server_text_cannot_control_the_terminal() {
     let evil = "\u{1b}[2J\u{9b}1;1H\rforged\u{202e}";
-    let mut talk = TestChat::running();
-    let mut asked = question("c-1", "p-1");
+    let mut chat = TestChat::running();
+    let mut request = approval_request("c-1", "p-1");
     for name in ["toolName", "description", "why", "risk"] {
-        asked[name] = json!(evil);
+        request[name] = json!(evil);
     }
-    asked["args"] = json!({evil: [evil]});
-    talk.receive(asked);
-    talk.receive(native(json!({"type": "approval_decided", "approval_id": "p-1", "closed": true,
+    request["args"] = json!({evil: [evil]});
+    chat.receive(request);
+    chat.receive(native(json!({"type": "approval_decided", "approval_id": "p-1", "closed": true,
         "steps": [{"call_id": "c-1", "approved": true, "by": evil, "surface": evil}]})));
-    talk.receive(
+    chat.receive(
         json!({"type": "tool.result", "requestId": "r-1", "toolCallId": "c-1", "toolName": evil,
         "isError": true, "result": {"error": evil, "reason": evil}}),
     );
-    talk.receive(json!({"type": "error", "code": "x", "message": evil}));
-    talk.receive(other(
+    chat.receive(json!({"type": "error", "code": "x", "message": evil}));
+    chat.receive(other(
         json!({"approval_id": evil, "kind": "elicitation", "purpose": evil, "message": evil,
         "server": evil, "schema": {"properties": {evil: {"type": evil}}}}),
     ));
-    let shown = talk.take_shown() + &talk.status() + &talk.prompt();
+    let shown = chat.take_shown() + &chat.status() + &chat.prompt();
     assert!(shown.contains("forged"));
     let controls = |letter: char| (letter.is_control() && letter != '\n') || letter == '\u{202e}';
     assert!(!shown.contains(controls), "{shown:?}");

@@ -1,33 +1,34 @@
-//! The cases of an evaluation, as a file tells them (C6). Pure.
+//! The cases of an evaluation (C6): their file format and validation. Pure.
 
 use regex::Regex;
 use serde::Deserialize;
 use serde_json::Value;
 use std::{collections::BTreeMap, time::Duration};
 
-/// Bytes of a file of cases.
+/// Maximum bytes of a case file.
 pub(super) const FILE_BYTES_MAX: u64 = 1024 * 1024;
-/// Cases of one file.
+/// Maximum number of cases in a file.
 const CASES_MAX: usize = 1_000;
-/// Calls that one case may expect.
+/// Maximum number of expected calls in a case.
 const CALLS_MAX: usize = 64;
-/// Time for one case where the file says nothing.
+/// Timeout of a case if the file sets none.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(120);
 
-/// A file of cases.
+/// A case file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CaseFile {
-    /// Environment that the configuration is read with; `{folder}` is one that is gone afterwards.
+    /// Environment variables for the configuration. `{folder}` is replaced by a temporary folder.
     #[serde(default)]
     pub(super) environment: BTreeMap<String, String>,
-    /// What cases have that don't say otherwise.
+    /// Values for cases that do not set their own.
     #[serde(default)]
     pub(super) defaults: CaseDefaults,
     #[serde(default, rename = "case")]
     pub(super) cases: Vec<Case>,
 }
 
+/// Values for cases that do not set their own.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CaseDefaults {
@@ -36,7 +37,7 @@ pub(super) struct CaseDefaults {
     pub(super) timeout_s: Option<u64>,
 }
 
-/// What is said, and what is to come of it.
+/// A message and the expected result of its run.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Case {
@@ -45,31 +46,31 @@ pub(super) struct Case {
     pub(super) agent: Option<String>,
     pub(super) autonomy_level: Option<u8>,
     pub(super) timeout_s: Option<u64>,
-    /// The calls, in the order they are proposed; without the key they are not looked at.
+    /// The expected calls, in the order of their proposal; `None` disables the check.
     pub(super) calls: Option<Vec<ExpectedCall>>,
-    /// Whether there may be other calls besides.
+    /// True if the run may have other calls.
     #[serde(default)]
     pub(super) other_calls: bool,
-    /// What a person says when they are asked; `reject` if nothing is said.
-    #[serde(default)]
-    pub(super) person: PersonReply,
-    /// How the run ends.
+    /// The answer to every approval.
+    #[serde(default, rename = "person")]
+    pub(super) approver: ApproverReply,
+    /// The expected outcome of the run.
     #[serde(default)]
     pub(super) outcome: ExpectedOutcome,
     #[serde(default)]
     pub(super) text: TextChecks,
 }
 
-/// A call as it is expected.
+/// An expected call.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ExpectedCall {
     pub(super) tool: String,
-    /// Members that the arguments must have; there may be more.
+    /// Members that the arguments must have; other members are ignored.
     pub(super) arguments: Option<Value>,
-    /// What the policy says of it.
+    /// The policy's verdict.
     pub(super) decision: Option<ExpectedVerdict>,
-    /// How it ends: `completed`, `denied`, or the reason of its failure.
+    /// The call's end: `completed`, `denied`, or the reason of its failure.
     pub(super) end: Option<String>,
 }
 
@@ -93,7 +94,7 @@ impl ExpectedVerdict {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum PersonReply {
+pub(super) enum ApproverReply {
     Approve,
     #[default]
     Reject,
@@ -118,7 +119,7 @@ impl ExpectedOutcome {
     }
 }
 
-/// What the last answer says, whatever its case.
+/// Checks of the last answer. `contains` and `excludes` ignore case.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TextChecks {
@@ -132,30 +133,31 @@ pub(super) struct TextChecks {
 }
 
 impl CaseFile {
-    /// Reads a file's text; the error says what is wrong, and of which case.
+    /// Parses and validates a file's text. An error names the case and its problem.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let cases: Self = toml::from_str(text).map_err(|error| error.to_string())?;
-        if cases.cases.is_empty() || cases.cases.len() > CASES_MAX {
+        let file: Self = toml::from_str(text).map_err(|error| error.to_string())?;
+        if file.cases.is_empty() || file.cases.len() > CASES_MAX {
             return Err(format!("a file must have 1 to {CASES_MAX} tables [[case]]"));
         }
-        for (index, case) in cases.cases.iter().enumerate() {
-            let wrong = |what: String| Err(format!("case \"{}\": {what}", case.name));
-            if cases.cases[..index].iter().any(|other| other.name == case.name) {
-                return wrong("there is another one of that name".to_owned());
+        for (index, case) in file.cases.iter().enumerate() {
+            let invalid = |problem: String| Err(format!("case \"{}\": {problem}", case.name));
+            if file.cases[..index].iter().any(|other| other.name == case.name) {
+                return invalid("duplicate name".to_owned());
             }
-            if case.calls.as_ref().is_some_and(|calls| calls.len() > CALLS_MAX) {
-                return wrong(format!("it may expect at most {CALLS_MAX} calls"));
+            if let Some(calls) = case.calls.as_ref().filter(|calls| calls.len() > CALLS_MAX) {
+                let count = calls.len();
+                return invalid(format!("`calls`: {count} entries; the limit is {CALLS_MAX}"));
             }
             if case.calls.is_none() && case.text.is_empty() {
-                return wrong("it expects nothing: say `calls`, or `text`".to_owned());
+                return invalid("no expectation: set `calls` or `text`".to_owned());
             }
             for pattern in &case.text.matches {
                 if let Err(error) = Regex::new(pattern) {
-                    return wrong(format!("text.matches: {error}"));
+                    return invalid(format!("text.matches: {error}"));
                 }
             }
         }
-        Ok(cases)
+        Ok(file)
     }
 }
 
@@ -177,21 +179,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn c6_a_file_that_makes_no_sense_says_where() {
-        let one = "[[case]]\nname = \"a\"\nmessage = \"hi\"\n";
+    fn c6_invalid_file_is_rejected_with_its_problem() {
+        let case = "[[case]]\nname = \"a\"\nmessage = \"hi\"\n";
         for (text, problem) in [
             ("", "1 to 1000"),
-            (one, "case \"a\": it expects nothing"),
-            (&format!("{one}calls = []\n{one}calls = []"), "another one of that name"),
-            (&format!("{one}text.matches = ['(']"), "text.matches"),
-            (&format!("{one}cals = []"), "unknown field `cals`"),
-            (&format!("{one}calls = [{{ tool = \"t\", decision = \"maybe\" }}]"), "maybe"),
+            (case, "case \"a\": no expectation"),
+            (&format!("{case}calls = []\n{case}calls = []"), "duplicate name"),
+            (&format!("{case}text.matches = ['(']"), "text.matches"),
+            (&format!("{case}cals = []"), "unknown field `cals`"),
+            (&format!("{case}calls = [{{ tool = \"t\", decision = \"maybe\" }}]"), "maybe"),
         ] {
             let error = CaseFile::parse(text).unwrap_err();
             assert!(error.contains(problem), "{problem} is not in {error}");
         }
-        let read = CaseFile::parse(&format!("{one}text.contains = ['hello']")).unwrap();
-        assert_eq!(read.cases[0].outcome, ExpectedOutcome::Completed);
-        assert_eq!(read.cases[0].person, PersonReply::Reject);
+        let file = CaseFile::parse(&format!("{case}text.contains = ['hello']")).unwrap();
+        assert_eq!(file.cases[0].outcome, ExpectedOutcome::Completed);
+        assert_eq!(file.cases[0].approver, ApproverReply::Reject);
     }
 }

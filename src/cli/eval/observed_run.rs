@@ -1,5 +1,4 @@
-//! What happened in a case, put together from the frames of its run, and what is wrong with it.
-//! Pure.
+//! The run of a case, collected from its frames, and its comparison with the expectations. Pure.
 
 use super::cases::{Case, ExpectedCall, ExpectedVerdict};
 use greenroom_core::text::truncate;
@@ -7,24 +6,24 @@ use regex::Regex;
 use serde::Serialize;
 use serde_json::Value;
 
-/// Bytes of a text that a problem quotes.
+/// Maximum bytes of a text quoted in a problem.
 const QUOTED_BYTES_MAX: usize = 200;
 
-/// What happened.
+/// The observed run.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct ObservedRun {
     pub(super) calls: Vec<ObservedCall>,
-    /// What the model said last.
+    /// The model's last message.
     pub(super) text: String,
-    /// `completed`, `cancelled` or `failed`; empty if it did not end.
+    /// `completed`, `cancelled` or `failed`; empty if the run did not end.
     pub(super) outcome: String,
-    /// Why it failed.
+    /// The error of a failed run.
     pub(super) error: String,
     pub(super) input_tokens: u64,
     pub(super) output_tokens: u64,
 }
 
-/// A call that was made.
+/// An observed call.
 #[derive(Debug, Serialize)]
 pub(super) struct ObservedCall {
     #[serde(skip)]
@@ -37,7 +36,7 @@ pub(super) struct ObservedCall {
 }
 
 impl ObservedRun {
-    /// Takes a frame in; the id of the question, if a person is asked.
+    /// Applies a frame. Returns the id of the approval that the frame requests, if any.
     pub(super) fn apply_frame(&mut self, frame: &Value) -> Option<String> {
         let text = |name: &str| frame[name].as_str().unwrap_or_default().to_owned();
         match frame["type"].as_str().unwrap_or_default() {
@@ -48,7 +47,7 @@ impl ObservedRun {
                 verdict: None,
                 end: None,
             }),
-            // An approval's allowance comes after its question.
+            // An approved call has its `ask` recorded before it is allowed.
             "tool_call_allowed" => self.record_verdict(&text("call_id"), ExpectedVerdict::Allow),
             "authorization_denied" => {
                 self.record_verdict(&text("call_id"), ExpectedVerdict::Deny);
@@ -78,10 +77,10 @@ impl ObservedRun {
         None
     }
 
-    /// The first decision is the policy's.
-    fn record_verdict(&mut self, call_id: &str, decision: ExpectedVerdict) {
+    /// Records a verdict. The first one is the policy's; later ones are ignored.
+    fn record_verdict(&mut self, call_id: &str, verdict: ExpectedVerdict) {
         if let Some(call) = self.call(call_id) {
-            call.verdict.get_or_insert(decision);
+            call.verdict.get_or_insert(verdict);
         }
     }
 
@@ -96,36 +95,36 @@ impl ObservedRun {
     }
 }
 
-/// What is wrong, in words; nothing if all is as expected.
-pub(super) fn problems(case: &Case, happened: &ObservedRun) -> Vec<String> {
+/// Compares the run with the case. Returns one text per deviation.
+pub(super) fn find_problems(case: &Case, observed: &ObservedRun) -> Vec<String> {
     let mut problems = Vec::new();
-    if happened.outcome != case.outcome.name() {
-        let ended = match happened.outcome.as_str() {
-            "" => "it did not end in time".to_owned(),
-            "failed" => format!("it failed: {}", quote(&happened.error)),
-            outcome => format!("it was {outcome}"),
+    if observed.outcome != case.outcome.name() {
+        let actual = match observed.outcome.as_str() {
+            "" => "the run did not end in time".to_owned(),
+            "failed" => format!("the run failed: {}", quote(&observed.error)),
+            outcome => format!("got {outcome}"),
         };
-        problems.push(format!("the run should have {}; {ended}", case.outcome.name()));
+        problems.push(format!("expected outcome {}; {actual}", case.outcome.name()));
     }
     if let Some(expected) = &case.calls {
-        compare_calls(expected, case.other_calls, &happened.calls, &mut problems);
+        compare_calls(expected, case.other_calls, &observed.calls, &mut problems);
     }
-    compare_text(case, &happened.text, &mut problems);
+    compare_text(case, &observed.text, &mut problems);
     problems
 }
 
-/// Each expected call must be found after the one before it.
+/// Compares the calls. Each expected call is searched for after the match of the one before it.
 fn compare_calls(
     expected: &[ExpectedCall],
-    others_may_be: bool,
-    made: &[ObservedCall],
+    others_allowed: bool,
+    observed: &[ObservedCall],
     problems: &mut Vec<String>,
 ) {
-    let mut left = made.iter();
+    let mut remaining = observed.iter();
     let mut found = 0;
     for call in expected {
-        let Some(made) = left.by_ref().find(|made| matches_expected(call, made)) else {
-            let arguments = call.arguments.as_ref().map(|it| format!(" with {it}"));
+        let Some(actual) = remaining.by_ref().find(|actual| matches_expected(call, actual)) else {
+            let arguments = call.arguments.as_ref().map(|arguments| format!(" with {arguments}"));
             problems.push(format!(
                 "{}{} was not called{}",
                 call.tool,
@@ -135,44 +134,45 @@ fn compare_calls(
             continue;
         };
         found += 1;
-        if let Some(decision) = call.decision
-            && made.verdict != Some(decision)
+        if let Some(expected) = call.decision
+            && actual.verdict != Some(expected)
         {
-            let is = made.verdict.map_or("none", ExpectedVerdict::name);
-            let name = decision.name();
-            problems.push(format!("{}: the policy should say {name}, it says {is}", call.tool));
+            let verdict = actual.verdict.map_or("none", ExpectedVerdict::name);
+            let name = expected.name();
+            problems.push(format!("{}: expected decision {name}, got {verdict}", call.tool));
         }
-        if let Some(end) = &call.end
-            && made.end.as_ref() != Some(end)
+        if let Some(expected) = &call.end
+            && actual.end.as_ref() != Some(expected)
         {
-            let is = made.end.as_deref().unwrap_or("open");
-            problems.push(format!("{}: it should end as {end}, it is {is}", call.tool));
+            let end = actual.end.as_deref().unwrap_or("open");
+            problems.push(format!("{}: expected end {expected}, got {end}", call.tool));
         }
     }
-    if !others_may_be && made.len() > found {
-        let more = made.len() - found;
-        let tools: Vec<_> = made.iter().map(|call| call.tool.as_str()).collect();
-        problems.push(format!("{more} other calls; all of them: {}", tools.join(", ")));
+    if !others_allowed && observed.len() > found {
+        let more = observed.len() - found;
+        let tools: Vec<_> = observed.iter().map(|call| call.tool.as_str()).collect();
+        problems.push(format!("{more} unexpected calls; all calls: {}", tools.join(", ")));
     }
 }
 
-fn matches_expected(expected: &ExpectedCall, made: &ObservedCall) -> bool {
-    expected.tool == made.tool
-        && expected.arguments.as_ref().is_none_or(|wanted| contains(&made.arguments, wanted))
+fn matches_expected(expected: &ExpectedCall, actual: &ObservedCall) -> bool {
+    let arguments = expected.arguments.as_ref();
+    expected.tool == actual.tool
+        && arguments.is_none_or(|arguments| contains(&actual.arguments, arguments))
 }
 
-/// Whether `value` has all that `wanted` has. Numbers are equal by what they are worth.
-fn contains(value: &Value, wanted: &Value) -> bool {
-    match (value, wanted) {
-        (Value::Object(value), Value::Object(wanted)) => wanted
+/// True if `value` contains every member of `expected`. Numbers are compared by value.
+fn contains(value: &Value, expected: &Value) -> bool {
+    match (value, expected) {
+        (Value::Object(value), Value::Object(expected)) => expected
             .iter()
-            .all(|(name, wanted)| value.get(name).is_some_and(|value| contains(value, wanted))),
-        (Value::Array(value), Value::Array(wanted)) => {
-            value.len() == wanted.len()
-                && value.iter().zip(wanted).all(|(value, wanted)| contains(value, wanted))
+            .all(|(name, expected)| value.get(name).is_some_and(|value| contains(value, expected))),
+        (Value::Array(value), Value::Array(expected)) => {
+            value.len() == expected.len()
+                && value.iter().zip(expected).all(|(value, expected)| contains(value, expected))
         }
-        (Value::Number(value), Value::Number(wanted)) => value.as_f64() == wanted.as_f64(),
-        _ => value == wanted,
+        (Value::Number(value), Value::Number(expected)) => value.as_f64() == expected.as_f64(),
+        _ => value == expected,
     }
 }
 
@@ -180,16 +180,16 @@ fn compare_text(case: &Case, text: &str, problems: &mut Vec<String>) {
     let lower = text.to_lowercase();
     for words in &case.text.contains {
         if !lower.contains(&words.to_lowercase()) {
-            problems.push(format!("the answer does not say \"{words}\": {}", quote(text)));
+            problems.push(format!("the answer does not contain \"{words}\": {}", quote(text)));
         }
     }
     for words in &case.text.excludes {
         if lower.contains(&words.to_lowercase()) {
-            problems.push(format!("the answer says \"{words}\": {}", quote(text)));
+            problems.push(format!("the answer contains \"{words}\": {}", quote(text)));
         }
     }
     for pattern in &case.text.matches {
-        // It was tried when the file was read.
+        // `CaseFile::parse` has validated the pattern.
         if !Regex::new(pattern).is_ok_and(|pattern| pattern.is_match(text)) {
             problems.push(format!("the answer does not match {pattern}: {}", quote(text)));
         }
@@ -213,7 +213,7 @@ mod tests {
     }
 
     fn run() -> ObservedRun {
-        let mut happened = ObservedRun::default();
+        let mut observed = ObservedRun::default();
         for frame in [
             json!({"type": "tool_call_started", "call_id": "1", "tool": "look", "arguments": {"id": 34, "more": 1}}),
             json!({"type": "tool_call_allowed", "call_id": "1"}),
@@ -221,22 +221,22 @@ mod tests {
             json!({"type": "tool_call_started", "call_id": "2", "tool": "buy", "arguments": {"n": 2.0}}),
             json!({"type": "message_completed", "text": "Bought Two."}),
         ] {
-            assert_eq!(happened.apply_frame(&frame), None);
+            assert_eq!(observed.apply_frame(&frame), None);
         }
         let plan = json!({"approval_id": "p", "steps": [{"call_id": "2"}]});
-        let asked = happened.apply_frame(&json!({"type": "waiting_for_approval", "plan": plan}));
-        assert_eq!(asked.as_deref(), Some("p"));
-        happened.apply_frame(&json!({"type": "tool_call_allowed", "call_id": "2"}));
-        happened
+        let waiting = json!({"type": "waiting_for_approval", "plan": plan});
+        assert_eq!(observed.apply_frame(&waiting).as_deref(), Some("p"));
+        observed.apply_frame(&json!({"type": "tool_call_allowed", "call_id": "2"}));
+        observed
             .apply_frame(&json!({"type": "tool_call_failed", "call_id": "2", "reason": "timeout"}));
-        happened.apply_frame(
+        observed.apply_frame(
             &json!({"type": "done", "outcome": "completed", "usage": {"input_tokens": 7}}),
         );
-        happened
+        observed
     }
 
     #[test]
-    fn c6_what_is_as_expected_passes() {
+    fn c6_run_as_expected_has_no_problems() {
         let good = r#"
             calls = [
                 { tool = "look", arguments = { id = 34 }, decision = "allow", end = "completed" },
@@ -244,14 +244,14 @@ mod tests {
             ]
             text = { contains = ["bought two"], excludes = ["sorry"], matches = ['^Bought \w+\.$'] }
         "#;
-        assert_eq!(problems(&case(good), &run()), [""; 0]);
+        assert_eq!(find_problems(&case(good), &run()), [""; 0]);
         assert_eq!(run().input_tokens, 7);
     }
 
     #[test]
-    fn c6_what_is_not_is_named() {
+    fn c6_deviations_are_reported() {
         for (expected, problem) in [
-            ("calls = [{ tool = \"look\" }]", "1 other calls; all of them: look, buy"),
+            ("calls = [{ tool = \"look\" }]", "1 unexpected calls; all calls: look, buy"),
             (
                 "calls = [{ tool = \"buy\" }, { tool = \"look\" }]\nother_calls = true",
                 "look was not called after the others",
@@ -262,25 +262,25 @@ mod tests {
             ),
             (
                 "calls = [{ tool = \"buy\", decision = \"deny\" }]\nother_calls = true",
-                "should say deny, it says ask",
+                "expected decision deny, got ask",
             ),
             (
                 "calls = [{ tool = \"buy\", end = \"completed\" }]\nother_calls = true",
-                "it is timeout",
+                "expected end completed, got timeout",
             ),
-            ("text.contains = [\"three\"]", "does not say \"three\": \"Bought Two.\""),
-            ("text.excludes = [\"TWO\"]", "says \"TWO\""),
+            ("text.contains = [\"three\"]", "does not contain \"three\": \"Bought Two.\""),
+            ("text.excludes = [\"TWO\"]", "contains \"TWO\""),
             ("text.matches = ['\\d']", "does not match"),
             (
                 "text.contains = [\"two\"]\noutcome = \"failed\"",
-                "should have failed; it was completed",
+                "expected outcome failed; got completed",
             ),
         ] {
-            let found = problems(&case(expected), &run());
+            let found = find_problems(&case(expected), &run());
             assert_eq!(found.len(), 1, "{expected}: {found:?}");
             assert!(found[0].contains(problem), "{problem} is not in {found:?}");
         }
-        let found = problems(&case("text.excludes = [\"x\"]"), &ObservedRun::default());
-        assert_eq!(found, ["the run should have completed; it did not end in time"]);
+        let found = find_problems(&case("text.excludes = [\"x\"]"), &ObservedRun::default());
+        assert_eq!(found, ["expected outcome completed; the run did not end in time"]);
     }
 }

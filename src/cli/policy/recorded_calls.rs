@@ -1,5 +1,5 @@
-//! What a session's log says of its calls: what was proposed, under which settings, and what was
-//! decided. Pure: events in, decided calls out.
+//! Extracts the calls of a session from its log: arguments, settings in force, and the recorded
+//! decision. Pure: events in, decided calls out.
 
 use greenroom_core::{
     Timestamp,
@@ -11,38 +11,38 @@ use greenroom_core::{
 };
 use std::{collections::BTreeMap, sync::Arc};
 
-/// Calls that may wait for their decision; they get it in the commit that proposes them.
+/// Maximum number of undecided calls. A call is decided in the commit that proposes it.
 const PROPOSED_MAX: usize = 10_000;
 
-/// A call that was judged.
+/// A call with a recorded decision.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct RecordedCall {
     pub(super) call_id: CallId,
-    /// When it was proposed.
+    /// Time of the proposal.
     pub(super) at: Timestamp,
     pub(super) tool: String,
     pub(super) arguments: Arc<Arguments>,
-    /// The risk its tool had.
+    /// Risk of the tool at that time.
     pub(super) risk: Risk,
-    /// What was decided.
+    /// The recorded decision.
     pub(super) verdict: MatrixVerdict,
-    /// Why.
-    pub(super) why: String,
+    /// The reason of the decision.
+    pub(super) reason: String,
 }
 
-/// A session, as far as its log was read.
+/// A session, replayed up to the last event applied.
 #[derive(Debug)]
 pub(super) struct SessionReplay {
     pub(super) session_id: SessionId,
     pub(super) owner: UserId,
     pub(super) agent: AgentName,
-    /// The settings in force.
+    /// The settings in force at the last event.
     pub(super) settings: Arc<Settings>,
     proposed: BTreeMap<CallId, RecordedCall>,
 }
 
 impl SessionReplay {
-    /// Before the first event.
+    /// Creates the replay before the first event.
     pub(super) fn new(row: &SessionRow) -> Self {
         Self {
             session_id: row.session_id,
@@ -53,7 +53,7 @@ impl SessionReplay {
         }
     }
 
-    /// The next event; the calls that it decides.
+    /// Applies the next event and returns the calls that it decides.
     pub(super) fn apply_event(&mut self, record: EventRecord) -> Vec<RecordedCall> {
         use SessionEvent as E;
         match record.event {
@@ -63,46 +63,48 @@ impl SessionReplay {
                 self.settings = settings;
             }
             E::ToolCallStarted { call_id, tool, arguments, risk, .. } => {
-                let (at, why) = (record.at, String::new());
-                let ruling = MatrixVerdict::Deny;
-                let call = RecordedCall { call_id, at, tool, arguments, risk, verdict: ruling, why };
+                let (at, reason) = (record.at, String::new());
+                let verdict = MatrixVerdict::Deny;
+                let call = RecordedCall { call_id, at, tool, arguments, risk, verdict, reason };
                 if self.proposed.len() < PROPOSED_MAX {
                     self.proposed.insert(call_id, call);
                 }
             }
             E::ToolCallAllowed { call_id, by, .. } => match by {
-                CallAuthorization::Policy { why } => return self.resolve_call(call_id, MatrixVerdict::Allow, why),
-                // Its question was recorded before.
+                CallAuthorization::Policy { why } => {
+                    return self.resolve_call(call_id, MatrixVerdict::Allow, why);
+                }
+                // Decided by the `ApprovalRequested` event before.
                 CallAuthorization::Approval { .. } => {}
-                // The policy would have asked; a person had answered before.
+                // The policy's verdict was ask; a grant or a preflight had answered it before.
                 CallAuthorization::Grant { .. } => {
-                    let why = "it was granted for the session".to_owned();
-                    return self.resolve_call(call_id, MatrixVerdict::Ask, why);
+                    let reason = "granted for the session".to_owned();
+                    return self.resolve_call(call_id, MatrixVerdict::Ask, reason);
                 }
                 CallAuthorization::Preflight { .. } => {
-                    let why = "it was approved with the run's plan".to_owned();
-                    return self.resolve_call(call_id, MatrixVerdict::Ask, why);
+                    let reason = "approved with the preflight".to_owned();
+                    return self.resolve_call(call_id, MatrixVerdict::Ask, reason);
                 }
             },
             E::AuthorizationDenied { call_id, reason, .. } => {
                 return self.resolve_call(call_id, MatrixVerdict::Deny, reason);
             }
             E::ApprovalRequested { approval } => {
-                if let ApprovalSubject::Budget(asked) = &approval.subject {
-                    let calls = asked.calls.iter();
-                    let why = |_| approval.purpose.clone();
-                    return calls.flat_map(|id| self.resolve_call(*id, MatrixVerdict::Ask, why(id))).collect();
+                if let ApprovalSubject::Budget(request) = &approval.subject {
+                    let calls = request.calls.iter();
+                    let reason = |_| approval.purpose.clone();
+                    return calls.flat_map(|id| self.resolve_call(*id, MatrixVerdict::Ask, reason(id))).collect();
                 }
-                let asked = approval.steps().iter();
-                return asked
+                let steps = approval.steps().iter();
+                return steps
                     .flat_map(|step| self.resolve_call(step.call_id, MatrixVerdict::Ask, step.why.clone()))
                     .collect();
             }
-            // Its arguments or its tool were no good: nothing was judged.
+            // Failed before its evaluation: unknown tool or invalid arguments.
             E::ToolCallFailed { call_id, .. } => {
                 self.proposed.remove(&call_id);
             }
-            // What has no decision by now gets none.
+            // Calls still undecided here never get a decision.
             E::StepStarted { .. }
             | E::RunCompleted { .. }
             | E::RunFailed { .. }
@@ -146,11 +148,11 @@ impl SessionReplay {
     fn resolve_call(
         &mut self,
         call_id: CallId,
-        ruling: MatrixVerdict,
-        why: String,
+        verdict: MatrixVerdict,
+        reason: String,
     ) -> Vec<RecordedCall> {
         let call = self.proposed.remove(&call_id);
-        call.map(|call| RecordedCall { verdict: ruling, why, ..call }).into_iter().collect()
+        call.map(|call| RecordedCall { verdict, reason, ..call }).into_iter().collect()
     }
 }
 
@@ -169,7 +171,7 @@ mod tests {
     use serde_json::json;
     use uuid::Uuid;
 
-    fn recording() -> SessionReplay {
+    fn replay() -> SessionReplay {
         SessionReplay::new(&SessionRow {
             parent: None,
             session_id: SessionId(Uuid::nil()),
@@ -189,16 +191,17 @@ mod tests {
         CallId(Uuid::from_u128(number))
     }
 
-    fn take(
-        recording: &mut SessionReplay,
+    fn apply(
+        replay: &mut SessionReplay,
         event: SessionEvent,
     ) -> Vec<(u128, MatrixVerdict, String)> {
         let record = EventRecord { seq: Seq(1), at: Timestamp(7), run_id: None, step: None, event };
-        let decided = recording.apply_event(record);
-        decided.into_iter().map(|call| (call.call_id.0.as_u128(), call.verdict, call.why)).collect()
+        let decided = replay.apply_event(record);
+        let decided = decided.into_iter();
+        decided.map(|call| (call.call_id.0.as_u128(), call.verdict, call.reason)).collect()
     }
 
-    fn propose(recording: &mut SessionReplay, number: u128) {
+    fn propose(replay: &mut SessionReplay, number: u128) {
         let event = SessionEvent::ToolCallStarted {
             call_id: call_id(number),
             provider_id: String::new(),
@@ -210,7 +213,7 @@ mod tests {
             parallel: false,
             repeatable: false,
         };
-        assert_eq!(take(recording, event), []);
+        assert_eq!(apply(replay, event), []);
     }
 
     fn allowed(number: u128, by: CallAuthorization) -> SessionEvent {
@@ -244,19 +247,19 @@ mod tests {
     }
 
     #[test]
-    fn g16_each_call_has_the_decision_that_was_recorded() {
-        let recording = &mut recording();
-        (1..=4).for_each(|number| propose(recording, number));
+    fn g16_calls_have_their_recorded_decision() {
+        let replay = &mut replay();
+        (1..=4).for_each(|number| propose(replay, number));
         let by = CallAuthorization::Policy { why: "harmless".to_owned() };
-        let found = take(recording, allowed(1, by));
-        assert_eq!(found, [(1, MatrixVerdict::Allow, "harmless".to_owned())]);
+        let decided = apply(replay, allowed(1, by));
+        assert_eq!(decided, [(1, MatrixVerdict::Allow, "harmless".to_owned())]);
         let denied = SessionEvent::AuthorizationDenied {
             call_id: call_id(2),
             tool: "buy".to_owned(),
             reason: "too low".to_owned(),
             required_level: None,
         };
-        assert_eq!(take(recording, denied), [(2, MatrixVerdict::Deny, "too low".to_owned())]);
+        assert_eq!(apply(replay, denied), [(2, MatrixVerdict::Deny, "too low".to_owned())]);
         let failed = SessionEvent::ToolCallFailed {
             call_id: call_id(3),
             tool: "buy".to_owned(),
@@ -265,21 +268,21 @@ mod tests {
             retries_exhausted: false,
             maybe_ran: false,
         };
-        assert_eq!(take(recording, failed), []);
+        assert_eq!(apply(replay, failed), []);
         assert_eq!(
-            take(recording, approval_requested(4)),
+            apply(replay, approval_requested(4)),
             [(4, MatrixVerdict::Ask, "risky".to_owned())]
         );
-        // The person's word is not the policy's, and comes after it.
+        // The human's answer is not the policy's decision.
         let by = UserId::parse("ann").unwrap();
         let approval = CallAuthorization::Approval { approval_id: ApprovalId(Uuid::nil()), by };
-        assert_eq!(take(recording, allowed(4, approval)), []);
-        assert!(recording.proposed.is_empty());
+        assert_eq!(apply(replay, allowed(4, approval)), []);
+        assert!(replay.proposed.is_empty());
     }
 
     #[test]
-    fn g16_settings_are_those_in_force_when_the_call_came() {
-        let recording = &mut recording();
+    fn g16_replay_tracks_settings_in_force() {
+        let replay = &mut replay();
         let settings =
             Arc::new(Settings { autonomy_level: Autonomy::Supervised, ..Settings::default() });
         let changed = SessionEvent::SessionSettingsChanged {
@@ -287,7 +290,7 @@ mod tests {
             title: None,
             by: UserId::parse("ann").unwrap(),
         };
-        assert_eq!(take(recording, changed), []);
-        assert_eq!(recording.settings, settings);
+        assert_eq!(apply(replay, changed), []);
+        assert_eq!(replay.settings, settings);
     }
 }

@@ -1,5 +1,5 @@
-//! What `greenroom policy check` prints: each difference as it is found, so that however much is
-//! recorded, little is kept; and at the end the counts.
+//! The output of `greenroom policy check`. Each difference is printed when it is found, so that
+//! memory does not grow with the log; the counts follow at the end.
 
 use super::{recorded_calls::RecordedCall, simulator::SimulatedVerdict};
 use crate::cli::terminal::{
@@ -9,19 +9,19 @@ use greenroom_core::{ids::SessionId, policy::MatrixVerdict, session::SessionRow}
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, fmt::Write as _};
 
-/// Columns before a reason.
+/// Columns before a reason's label.
 const INDENT: usize = 4;
 
-/// Prints and counts.
+/// Prints differences and counts calls.
 pub(super) struct PolicyReport {
     json: bool,
     paint: ColorMode,
-    /// The session whose heading was printed last.
-    headed: Option<SessionId>,
+    /// The session of the last printed heading.
+    last_heading: Option<SessionId>,
     sessions: usize,
     calls: usize,
     unknown: u64,
-    /// How many, by what was and what would be.
+    /// Number of differences by recorded and simulated verdict.
     changes: BTreeMap<(&'static str, &'static str), u64>,
 }
 
@@ -30,7 +30,7 @@ impl PolicyReport {
         Self {
             json,
             paint: ColorMode::for_stdout(),
-            headed: None,
+            last_heading: None,
             sessions: 0,
             calls: 0,
             unknown: 0,
@@ -38,31 +38,31 @@ impl PolicyReport {
         }
     }
 
-    /// Counts a session at its first call.
+    /// Counts the session of the first call; resets `is_new`.
     pub(super) fn count_session(&mut self, is_new: &mut bool) {
         self.sessions += usize::from(std::mem::take(is_new));
     }
 
-    /// Counts a call, and prints it if it would go another way.
+    /// Counts a call and prints it if its verdict differs.
     pub(super) fn report_call(
         &mut self,
         row: &SessionRow,
         call: &RecordedCall,
-        finding: SimulatedVerdict,
+        simulated: SimulatedVerdict,
     ) -> anyhow::Result<()> {
         self.calls += 1;
-        if finding.matches_recorded(call.verdict) {
+        if simulated.matches_recorded(call.verdict) {
             return Ok(());
         }
-        let (would_be, why) = match finding {
-            SimulatedVerdict::Known { ruling, why } => {
-                let would_be = verdict_name(ruling);
+        let (would_be, reason) = match simulated {
+            SimulatedVerdict::Known { verdict, reason } => {
+                let would_be = verdict_name(verdict);
                 *self.changes.entry((verdict_name(call.verdict), would_be)).or_default() += 1;
-                (would_be, why)
+                (would_be, reason)
             }
-            SimulatedVerdict::Unknown { why } => {
+            SimulatedVerdict::Unknown { reason } => {
                 self.unknown += 1;
-                ("unknown", why)
+                ("unknown", reason)
             }
         };
         let text = if self.json {
@@ -74,12 +74,12 @@ impl PolicyReport {
                 "agent": row.agent,
                 "call_id": call.call_id,
                 "tool": call.tool,
-                "was": {"ruling": verdict_name(call.verdict), "risk": call.risk, "why": call.why},
-                "would_be": {"ruling": would_be, "why": why},
+                "was": {"ruling": verdict_name(call.verdict), "risk": call.risk, "why": call.reason},
+                "would_be": {"ruling": would_be, "why": reason},
             });
             format!("{line}\n")
         } else {
-            self.format_difference(row, call, would_be, &why)
+            self.format_difference(row, call, would_be, &reason)
         };
         Ok(terminal::print(&text)?)
     }
@@ -89,14 +89,14 @@ impl PolicyReport {
         row: &SessionRow,
         call: &RecordedCall,
         would_be: &'static str,
-        why: &str,
+        reason: &str,
     ) -> String {
         let mut out = String::new();
-        if self.headed != Some(row.session_id) {
-            if self.headed.is_some() {
+        if self.last_heading != Some(row.session_id) {
+            if self.last_heading.is_some() {
                 out.push('\n');
             }
-            self.headed = Some(row.session_id);
+            self.last_heading = Some(row.session_id);
             let (agent, owner) =
                 (escape_unsafe(row.agent.as_str()), escape_unsafe(row.owner.as_str()));
             let id = self.paint.paint(Style::Bold, &row.session_id.to_string());
@@ -111,7 +111,7 @@ impl PolicyReport {
             escape_unsafe(&call.tool),
         );
         push_line(&mut out, &head);
-        for (label, text) in [("was", call.why.as_str()), ("would", why)] {
+        for (label, text) in [("old", call.reason.as_str()), ("new", reason)] {
             let mut label = format!("{:INDENT$}{label:7}", "");
             for line in wrap(&escape_unsafe(text), COLUMNS - INDENT - 7) {
                 push_line(&mut out, &format!("{label}{line}"));
@@ -121,7 +121,7 @@ impl PolicyReport {
         out
     }
 
-    /// Prints the counts; says whether everything would stay as it is.
+    /// Prints the counts. Returns true if every decision is known and unchanged.
     pub(super) fn finish(&self) -> anyhow::Result<bool> {
         let different: u64 = self.changes.values().sum();
         let text = if self.json { format!("{}\n", self.counts()) } else { self.summary() };
@@ -145,7 +145,7 @@ impl PolicyReport {
 
     fn summary(&self) -> String {
         let mut out = String::new();
-        if self.headed.is_some() {
+        if self.last_heading.is_some() {
             out.push('\n');
         }
         let different: u64 = self.changes.values().sum();
@@ -157,7 +157,7 @@ impl PolicyReport {
         let differ = match different {
             0 => "no decision differs".to_owned(),
             1 => "1 decision differs".to_owned(),
-            many => format!("{many} decisions differ"),
+            count => format!("{count} decisions differ"),
         };
         let changes = self.changes.iter();
         let changes: Vec<_> = changes
@@ -167,24 +167,24 @@ impl PolicyReport {
             if changes.is_empty() { String::new() } else { format!(" ({})", changes.join(", ")) };
         let unknown = match self.unknown {
             0 => String::new(),
-            unknown => format!("; {unknown} can't be told"),
+            unknown => format!("; {unknown} unknown"),
         };
-        // Writing to a text can't fail.
+        // Writing to a `String` does not fail.
         writeln!(out, "{checked}: {differ}{changes}{unknown}.").unwrap_or_default();
         out
     }
 }
 
-fn verdict_name(ruling: MatrixVerdict) -> &'static str {
-    match ruling {
+fn verdict_name(verdict: MatrixVerdict) -> &'static str {
+    match verdict {
         MatrixVerdict::Allow => "allow",
         MatrixVerdict::Ask => "ask",
         MatrixVerdict::Deny => "deny",
     }
 }
 
-fn verdict_style(word: &str) -> Style {
-    match word {
+fn verdict_style(name: &str) -> Style {
+    match name {
         "allow" => Style::Green,
         "deny" => Style::Red,
         _ => Style::Yellow,

@@ -1,4 +1,4 @@
-//! What another configuration decides of a recorded call, or why that can't be told.
+//! Evaluates recorded calls under another configuration.
 
 use super::recorded_calls::{RecordedCall, SessionReplay};
 use crate::{configuration::Configuration, startup::SystemClock, tool};
@@ -19,93 +19,95 @@ use greenroom_core::{
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// What would be decided.
+/// The verdict of another configuration on a recorded call.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum SimulatedVerdict {
-    /// This.
-    Known { ruling: MatrixVerdict, why: String },
-    /// That depends on what is not known here.
-    Unknown { why: String },
+    /// The verdict and its reason.
+    Known { verdict: MatrixVerdict, reason: String },
+    /// Depends on information that is not available here.
+    Unknown { reason: String },
 }
 
-/// The other configuration.
+/// The policy of another configuration.
 pub(super) struct PolicySimulator {
     agents: BTreeMap<AgentName, AgentProfile>,
     matrix: Matrix,
     tools: ToolSource,
 }
 
-/// Where tools are known from.
+/// The source of tool definitions.
 enum ToolSource {
-    /// The catalog alone: a recorded name may be any server's tool.
+    /// The catalog alone; a recorded name may belong to a tool of any server.
     Catalog { catalog: Catalog, servers: Vec<ServerProfile> },
-    /// What the servers listed.
+    /// The tool lists of the started servers.
     Servers {
         registry: Arc<ToolRegistry>,
-        /// Servers whose tools are not known, and why.
+        /// One message per server without tools.
         missing: Vec<String>,
     },
 }
 
 impl PolicySimulator {
-    /// By that configuration; with its MCP servers started for a moment, if they are to be asked.
+    /// Creates a simulator. `with_servers` starts the MCP servers and stops them after listing.
     pub(super) async fn start(configuration: Configuration, with_servers: bool) -> Self {
         let Configuration { agents, matrix, catalog, mcp_servers, .. } = configuration;
         if !with_servers {
-            let facts = |(name, server): (String, crate::configuration::McpServerConfig)| {
+            let profile = |(name, server): (String, crate::configuration::McpServerConfig)| {
                 ServerProfile { name, trusted: server.trusted, unavailable_reason: None }
             };
-            let servers = mcp_servers.into_iter().map(facts).collect();
+            let servers = mcp_servers.into_iter().map(profile).collect();
             return Self { agents, matrix, tools: ToolSource::Catalog { catalog, servers } };
         }
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let board = StatusBoard::new(clock.clone());
         let tools = tool::start(mcp_servers.into_values().map(Into::into), catalog, &board, &clock);
         tools.wait_until_started().await;
-        let status = tools.statuses().into_iter();
-        let not_ready = status.filter(|server| server.state != ServerState::Ready);
+        let statuses = tools.statuses().into_iter();
+        let not_ready = statuses.filter(|server| server.state != ServerState::Ready);
         let missing = not_ready.map(|server| {
             let reason = server.reason.unwrap_or_else(|| "not ready".to_owned());
-            format!("the server {} is unavailable: {reason}", server.name)
+            format!("server {} is unavailable: {reason}", server.name)
         });
-        let (missing, book) = (missing.collect(), tools.tool_registry());
+        let (missing, registry) = (missing.collect(), tools.tool_registry());
         tools.shut_down().await;
-        Self { agents, matrix, tools: ToolSource::Servers { registry: book, missing } }
+        Self { agents, matrix, tools: ToolSource::Servers { registry, missing } }
     }
 
-    /// What it decides of the call, in the session as it was then.
+    /// Returns the verdict on `call` with the session's settings at that time.
     pub(super) fn simulate(
         &self,
         call: &RecordedCall,
         session: &SessionReplay,
     ) -> SimulatedVerdict {
         let Arguments::Json(arguments) = &*call.arguments else {
-            return SimulatedVerdict::Unknown { why: "its arguments are no JSON".to_owned() };
+            return SimulatedVerdict::Unknown { reason: "the arguments are not JSON".to_owned() };
         };
         let Some(agent) = self.agents.get(&session.agent) else {
-            return denied(format!("there is no agent `{}`", session.agent));
+            return denied(format!("agent `{}` is not configured", session.agent));
         };
         if !agent.can_use_tool(&call.tool) {
-            return denied(format!("the agent `{}` has no tool `{}`", agent.name, call.tool));
+            return denied(format!("agent `{}` has no tool `{}`", agent.name, call.tool));
         }
         match &self.tools {
-            ToolSource::Servers { registry: book, missing } => {
-                match (book.get(&call.tool), missing.first()) {
+            ToolSource::Servers { registry, missing } => {
+                match (registry.get(&call.tool), missing.first()) {
                     (Some(tool), _) => match tool.validate(arguments) {
                         Ok(()) => self.tool_verdict(tool, arguments, agent, session),
-                        Err(error) => denied(format!("its arguments do not fit any more: {error}")),
+                        Err(error) => {
+                            denied(format!("the arguments do not match the tool's schema: {error}"))
+                        }
                     },
-                    (None, Some(missing)) => SimulatedVerdict::Unknown { why: missing.clone() },
+                    (None, Some(missing)) => SimulatedVerdict::Unknown { reason: missing.clone() },
                     (None, None) => denied(format!("no server has a tool `{}`", call.tool)),
                 }
             }
             ToolSource::Catalog { catalog, servers } => {
                 let named = NamedTool { catalog, servers, name: &call.tool };
-                let findings = named.candidates().map(|candidate| match candidate {
+                let verdicts = named.candidates().map(|candidate| match candidate {
                     Ok(tool) => self.tool_verdict(&tool, arguments, agent, session),
-                    Err(why) => SimulatedVerdict::Unknown { why },
+                    Err(reason) => SimulatedVerdict::Unknown { reason },
                 });
-                unanimous(findings)
+                unanimous(verdicts)
             }
         }
     }
@@ -118,8 +120,8 @@ impl PolicySimulator {
         session: &SessionReplay,
     ) -> SimulatedVerdict {
         let session_id = session.session_id.to_string();
-        let with = |remaining| {
-            let judging = JudgeContext {
+        let verdict_with = |remaining| {
+            let context = JudgeContext {
                 settings: &session.settings,
                 matrix: &self.matrix,
                 headless: agent.headless,
@@ -128,60 +130,62 @@ impl PolicySimulator {
                 agent: agent.name.as_str(),
                 remaining_budget: remaining,
             };
-            from_policy_verdict(judge_call(tool, arguments, &judging))
+            from_policy_verdict(judge_call(tool, arguments, &context))
         };
         let limit = session.settings.budget_limit.as_ref().map(|limit| limit.amount);
-        let (spent, unspent) = (with(limit.map(|_| 0.0)), with(limit));
+        let spent = verdict_with(limit.map(|_| 0.0));
+        let unspent = verdict_with(limit);
         if known_verdict(&spent) == known_verdict(&unspent) {
             return unspent;
         }
-        SimulatedVerdict::Unknown { why: "it depends on what was left of the budget".to_owned() }
+        SimulatedVerdict::Unknown {
+            reason: "depends on the remaining budget at that time".to_owned(),
+        }
     }
 }
 
-fn denied(why: String) -> SimulatedVerdict {
-    SimulatedVerdict::Known { ruling: MatrixVerdict::Deny, why }
+fn denied(reason: String) -> SimulatedVerdict {
+    SimulatedVerdict::Known { verdict: MatrixVerdict::Deny, reason }
 }
 
-fn known_verdict(finding: &SimulatedVerdict) -> Option<MatrixVerdict> {
-    match finding {
-        SimulatedVerdict::Known { ruling, .. } => Some(*ruling),
+fn known_verdict(simulated: &SimulatedVerdict) -> Option<MatrixVerdict> {
+    match simulated {
+        SimulatedVerdict::Known { verdict, .. } => Some(*verdict),
         SimulatedVerdict::Unknown { .. } => None,
     }
 }
 
 fn from_policy_verdict(verdict: Verdict) -> SimulatedVerdict {
     match verdict {
-        Verdict::Allow { reason: why, .. } => {
-            SimulatedVerdict::Known { ruling: MatrixVerdict::Allow, why }
+        Verdict::Allow { reason, .. } => {
+            SimulatedVerdict::Known { verdict: MatrixVerdict::Allow, reason }
         }
-        Verdict::Ask { reason: why, .. } | Verdict::OverBudget { reason: why, .. } => {
-            SimulatedVerdict::Known { ruling: MatrixVerdict::Ask, why }
+        Verdict::Ask { reason, .. } | Verdict::OverBudget { reason, .. } => {
+            SimulatedVerdict::Known { verdict: MatrixVerdict::Ask, reason }
         }
         Verdict::Deny(Denial { reason, .. }) => denied(reason),
     }
 }
 
-/// What all candidates agree on.
-fn unanimous(findings: impl Iterator<Item = SimulatedVerdict>) -> SimulatedVerdict {
-    findings
-        .reduce(|one, other| {
-            if known_verdict(&one).is_none() || known_verdict(&one) == known_verdict(&other) {
-                one
+/// Returns the verdict that all candidates share, or unknown.
+fn unanimous(verdicts: impl Iterator<Item = SimulatedVerdict>) -> SimulatedVerdict {
+    verdicts
+        .reduce(|first, other| {
+            if known_verdict(&first).is_none() || known_verdict(&first) == known_verdict(&other) {
+                first
             } else if known_verdict(&other).is_none() {
                 other
             } else {
                 SimulatedVerdict::Unknown {
-                    why: "it depends on which server has the tool; see --with-servers".to_owned(),
+                    reason: "depends on the server that has the tool; see --with-servers"
+                        .to_owned(),
                 }
             }
         })
-        .unwrap_or_else(|| SimulatedVerdict::Unknown {
-            why: "nothing is known of the tool".to_owned(),
-        })
+        .unwrap_or_else(|| SimulatedVerdict::Unknown { reason: "the tool is not known".to_owned() })
 }
 
-/// A tool of which only the name was recorded.
+/// A tool known only by its recorded name.
 struct NamedTool<'a> {
     catalog: &'a Catalog,
     servers: &'a [ServerProfile],
@@ -189,15 +193,16 @@ struct NamedTool<'a> {
 }
 
 impl<'a> NamedTool<'a> {
-    /// The tool, as each server could have it; the error says why a server's can't be known.
+    /// Returns the tool's possible definitions, one per server that may have it, or the reason why
+    /// a definition is not known.
     fn candidates(self) -> impl Iterator<Item = Result<Tool, String>> + use<'a> {
         let Self { catalog, servers, name } = self;
-        // A name that two servers have gets its server's before it.
-        let of = |server: &'a ServerProfile| {
+        // A name that two servers have is prefixed with the server's name.
+        let by_prefix = |server: &'a ServerProfile| {
             let remote = name.strip_prefix(server.name.as_str());
             remote.and_then(|rest| rest.strip_prefix("__")).map(|remote| (server.clone(), remote))
         };
-        let mut candidates: Vec<_> = servers.iter().filter_map(of).collect();
+        let mut candidates: Vec<_> = servers.iter().filter_map(by_prefix).collect();
         if candidates.is_empty() {
             candidates = servers.iter().map(|server| (server.clone(), name)).collect();
         }
@@ -223,13 +228,13 @@ fn describe_candidate(
         ..RemoteTool::default()
     };
     let tool = catalog.resolve_tool(server, &remote, model_name);
-    let said_by_catalog = match tool.risk_source {
+    let is_from_catalog = match tool.risk_source {
         RiskSource::Catalog | RiskSource::CatalogGlob { .. } => true,
         RiskSource::Annotation { .. } | RiskSource::NameWord { .. } | RiskSource::Default => false,
     };
-    if server.trusted && !said_by_catalog {
+    if server.trusted && !is_from_catalog {
         return Err(format!(
-            "its risk comes from what the trusted server {} says of it; see --with-servers",
+            "the risk depends on annotations of the trusted server {}; see --with-servers",
             server.name
         ));
     }

@@ -9,14 +9,14 @@ use greenroom_core::{
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// What the configuration says of a call that was recorded.
+/// Returns the verdict of the configuration `toml` on a recorded call.
 fn simulate(toml: &str, tool: &str, arguments: Value, settings: Value) -> SimulatedVerdict {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("new.toml");
     std::fs::write(&path, toml).unwrap();
     let configuration = Configuration::load(Some(&path), &BTreeMap::new()).unwrap();
     let start = PolicySimulator::start(configuration, false);
-    let judging = futures::executor::block_on(start);
+    let simulator = futures::executor::block_on(start);
     let call = RecordedCall {
         call_id: CallId(Uuid::nil()),
         at: Timestamp(0),
@@ -24,7 +24,7 @@ fn simulate(toml: &str, tool: &str, arguments: Value, settings: Value) -> Simula
         arguments: Arc::new(Arguments::Json(arguments)),
         risk: Risk::WriteHighRisk,
         verdict: MatrixVerdict::Ask,
-        why: String::new(),
+        reason: String::new(),
     };
     let mut session = SessionReplay::new(&SessionRow {
         parent: None,
@@ -40,10 +40,10 @@ fn simulate(toml: &str, tool: &str, arguments: Value, settings: Value) -> Simula
         usage: ModelUsage::default(),
     });
     session.settings = serde_json::from_value(settings).unwrap();
-    judging.simulate(&call, &session)
+    simulator.simulate(&call, &session)
 }
 
-fn simulated(toml: &str, tool: &str) -> Option<MatrixVerdict> {
+fn simulate_verdict(toml: &str, tool: &str) -> Option<MatrixVerdict> {
     known_verdict(&simulate(toml, tool, json!({}), json!({})))
 }
 
@@ -51,65 +51,71 @@ const TRUSTED: &str = "[mcpServers.market]\ncommand = \"market\"\ntrusted = true
 const PLAIN: &str = "[mcpServers.market]\ncommand = \"market\"\n";
 
 #[test]
-fn g16_the_other_table_and_catalog_decide() {
-    assert_eq!(simulated(PLAIN, "buy_item"), Some(MatrixVerdict::Ask));
-    assert_eq!(simulated("policy = \"strict\"", "buy_item"), Some(MatrixVerdict::Deny));
+fn g16_matrix_and_catalog_of_the_other_configuration_decide() {
+    assert_eq!(simulate_verdict(PLAIN, "buy_item"), Some(MatrixVerdict::Ask));
+    assert_eq!(simulate_verdict("policy = \"strict\"", "buy_item"), Some(MatrixVerdict::Deny));
     assert_eq!(
-        simulated("[tools.buy_item]\nrisk = \"write_low_risk\"", "buy_item"),
+        simulate_verdict("[tools.buy_item]\nrisk = \"write_low_risk\"", "buy_item"),
         Some(MatrixVerdict::Allow)
     );
-    assert_eq!(simulated("[tools.\"buy_*\"]\ndeny = true", "buy_item"), Some(MatrixVerdict::Deny));
+    assert_eq!(
+        simulate_verdict("[tools.\"buy_*\"]\ndeny = true", "buy_item"),
+        Some(MatrixVerdict::Deny)
+    );
 }
 
 #[test]
-fn g16_the_other_agents_decide() {
-    let none = simulated("[agents.default]\ntools = [\"get_*\"]", "buy_item");
+fn g16_agents_of_the_other_configuration_decide() {
+    let none = simulate_verdict("[agents.default]\ntools = [\"get_*\"]", "buy_item");
     assert_eq!(none, Some(MatrixVerdict::Deny));
-    let nobody = simulated("[agents.default]\nheadless = true", "buy_item");
-    assert_eq!(nobody, Some(MatrixVerdict::Deny));
+    let headless = simulate_verdict("[agents.default]\nheadless = true", "buy_item");
+    assert_eq!(headless, Some(MatrixVerdict::Deny));
 }
 
 #[test]
-fn g16_constraints_see_the_recorded_arguments_and_settings() {
+fn g16_constraints_use_recorded_arguments_and_settings() {
     let toml = "[tools.buy_item]\nrisk = \"write_low_risk\"\nconstraints = \
                 [\"user.allowed_regions == null || args.region in user.allowed_regions\"]";
-    let at = |region: i64| {
+    let verdict_for = |region: i64| {
         let settings = json!({"allowed_regions": [1, 2]});
         known_verdict(&simulate(toml, "buy_item", json!({"region": region}), settings))
     };
-    assert_eq!((at(1), at(3)), (Some(MatrixVerdict::Allow), Some(MatrixVerdict::Deny)));
+    assert_eq!(
+        (verdict_for(1), verdict_for(3)),
+        (Some(MatrixVerdict::Allow), Some(MatrixVerdict::Deny))
+    );
 }
 
 #[test]
-fn g16_what_a_trusted_server_would_say_is_not_guessed() {
-    let SimulatedVerdict::Unknown { why } = simulate(TRUSTED, "buy_item", json!({}), json!({}))
+fn g16_annotations_of_trusted_server_are_unknown() {
+    let SimulatedVerdict::Unknown { reason } = simulate(TRUSTED, "buy_item", json!({}), json!({}))
     else {
-        panic!("its annotations are not known");
+        panic!("the verdict must be unknown without the server's annotations");
     };
-    assert!(why.contains("market") && why.contains("--with-servers"), "{why}");
-    // The catalog's word comes first, whoever is trusted.
+    assert!(reason.contains("market") && reason.contains("--with-servers"), "{reason}");
+    // The catalog has precedence over the annotations of a trusted server.
     let named = format!("{TRUSTED}[tools.buy_item]\nrisk = \"critical\"");
-    assert_eq!(simulated(&named, "buy_item"), Some(MatrixVerdict::Deny));
-    // The name says whose it is.
+    assert_eq!(simulate_verdict(&named, "buy_item"), Some(MatrixVerdict::Deny));
+    // The prefix of the name selects the server.
     let two = format!("{TRUSTED}[mcpServers.other]\ncommand = \"other\"\n");
-    assert_eq!(simulated(&two, "other__buy_item"), Some(MatrixVerdict::Ask));
-    assert_eq!(simulated(&two, "buy_item"), None);
+    assert_eq!(simulate_verdict(&two, "other__buy_item"), Some(MatrixVerdict::Ask));
+    assert_eq!(simulate_verdict(&two, "buy_item"), None);
 }
 
 #[test]
-fn g16_what_depends_on_the_server_is_not_guessed() {
+fn g16_verdict_that_depends_on_the_server_is_unknown() {
     let toml = "[mcpServers.one]\ncommand = \"one\"\n[mcpServers.two]\ncommand = \"two\"\n\
                 [tools.buy_item]\nserver = \"one\"\nrisk = \"read_only\"";
-    assert_eq!(simulated(toml, "buy_item"), None);
-    assert_eq!(simulated(toml, "one__buy_item"), Some(MatrixVerdict::Allow));
+    assert_eq!(simulate_verdict(toml, "buy_item"), None);
+    assert_eq!(simulate_verdict(toml, "one__buy_item"), Some(MatrixVerdict::Allow));
 }
 
 #[test]
-fn g16_what_depends_on_a_budget_is_not_guessed() {
+fn g16_verdict_that_depends_on_the_budget_is_unknown() {
     let toml = "[tools.buy_item]\nrisk = \"critical\"\ncost = \"args.price\"";
     let settings = json!({"autonomy_level": 3, "budget_limit": 100});
-    let at = |price: i64| {
+    let verdict_for = |price: i64| {
         known_verdict(&simulate(toml, "buy_item", json!({"price": price}), settings.clone()))
     };
-    assert_eq!((at(200), at(50)), (Some(MatrixVerdict::Ask), None));
+    assert_eq!((verdict_for(200), verdict_for(50)), (Some(MatrixVerdict::Ask), None));
 }

@@ -1,34 +1,34 @@
-//! The list of tools as people read it. Pure: rows in, text out.
+//! Renders the list of tools as text. Pure.
 
 use super::ToolRow;
 use crate::cli::terminal::{COLUMNS, ColorMode, Style, escape_unsafe, pluralize, push_line, wrap};
 use greenroom_actors::tool_servers::{ServerState, ServerStatus};
 use greenroom_core::policy::{Risk, RiskSource};
 
-/// Columns between columns.
+/// Blank columns between two columns.
 const GAP: usize = 2;
-/// Columns of a verdict, with the one after it.
+/// Columns of a verdict, including the gap after it.
 const LEVEL_COLUMNS: usize = 6;
-/// A name that is longer gets a line of its own.
+/// Maximum columns of a name; a longer name has a line of its own.
 const NAME_COLUMNS_MAX: usize = 34;
 
-/// What is listed.
+/// The servers and tools to render.
 pub(super) struct ToolTable<'a> {
     pub(super) servers: &'a [ServerStatus],
     pub(super) rows: &'a [ToolRow],
     pub(super) paint: ColorMode,
 }
 
-/// How wide the columns are.
+/// The widths of the columns.
 struct Widths {
     name: usize,
     risk: usize,
-    /// Before the last column, which has the rest.
-    before_why: usize,
+    /// Columns before the last column, which has the rest of the line.
+    before_reason: usize,
 }
 
 impl ToolTable<'_> {
-    /// A table for each server, under what is to be said of it.
+    /// Renders a table per server, each below the server's status.
     pub(super) fn by_server(&self) -> String {
         let mut out = String::new();
         let widths = self.widths();
@@ -50,7 +50,7 @@ impl ToolTable<'_> {
         out
     }
 
-    /// A table for each level of risk, after what is to be said of servers.
+    /// Renders the status of each server, then a table per risk.
     pub(super) fn by_risk(&self) -> String {
         let mut out = String::new();
         for server in self.servers {
@@ -78,25 +78,26 @@ impl ToolTable<'_> {
         out
     }
 
-    fn heading(&self, out: &mut String, name: &str, said: &str) {
+    fn heading(&self, out: &mut String, name: &str, text: &str) {
         if !out.is_empty() {
             out.push('\n');
         }
         let name = escape_unsafe(name);
-        let mut lines = wrap(said, COLUMNS.saturating_sub(name.chars().count() + 2)).into_iter();
+        let mut lines = wrap(text, COLUMNS.saturating_sub(name.chars().count() + 2)).into_iter();
         let first = lines.next().unwrap_or_default();
         push_line(out, &format!("{}: {first}", self.paint.paint(Style::Bold, &name)));
         lines.for_each(|line| push_line(out, &format!("  {line}")));
     }
 
     fn widths(&self) -> Widths {
-        let longest = |of: fn(&ToolRow) -> usize| self.rows.iter().map(of).max().unwrap_or(0);
+        let longest =
+            |length: fn(&ToolRow) -> usize| self.rows.iter().map(length).max().unwrap_or(0);
         let name =
             longest(|row| escape_unsafe(&row.name).chars().count()).clamp(4, NAME_COLUMNS_MAX);
         let risk = longest(|row| row.risk.name().len()).max(4);
         let levels = if self.has_verdicts() { 1 } else { 4 };
-        let before_why = GAP + name + GAP + risk + GAP + levels * LEVEL_COLUMNS + 1;
-        Widths { name, risk, before_why }
+        let before_reason = GAP + name + GAP + risk + GAP + levels * LEVEL_COLUMNS + 1;
+        Widths { name, risk, before_reason }
     }
 
     fn has_verdicts(&self) -> bool {
@@ -108,7 +109,7 @@ impl ToolTable<'_> {
         out: &mut String,
         rows: &[&ToolRow],
         widths: &Widths,
-        before_why: impl Fn(&ToolRow) -> String,
+        reason_prefix: impl Fn(&ToolRow) -> String,
     ) {
         let Some(first) = rows.first() else { return };
         let heads: Vec<_> = match &first.verdict {
@@ -117,42 +118,42 @@ impl ToolTable<'_> {
         };
         let heads: String = heads.iter().map(|head| format!("{head:LEVEL_COLUMNS$}")).collect();
         let (name, risk) = (widths.name, widths.risk);
-        let head = format!("  {:name$}  {:risk$}  {heads} WHY", "TOOL", "RISK");
+        let head = format!("  {:name$}  {:risk$}  {heads} REASON", "TOOL", "RISK");
         push_line(out, &self.paint.paint(Style::Dim, &head));
         for row in rows {
-            self.row(out, row, widths, &before_why(row));
+            self.row(out, row, widths, &reason_prefix(row));
         }
     }
 
-    fn row(&self, out: &mut String, row: &ToolRow, widths: &Widths, before_why: &str) {
+    fn row(&self, out: &mut String, row: &ToolRow, widths: &Widths, reason_prefix: &str) {
         let (name, risk) = (widths.name, widths.risk);
         let mut tool = escape_unsafe(&row.name);
         if tool.chars().count() > name {
             push_line(out, &format!("  {tool}"));
             tool.clear();
         }
-        let level = |ruling: &str| {
-            let style = match ruling {
+        let level = |verdict: &str| {
+            let style = match verdict {
                 "allow" => Style::Green,
                 "deny" => Style::Red,
                 _ => Style::Yellow,
             };
-            self.paint.paint(style, &format!("{ruling:LEVEL_COLUMNS$}"))
+            self.paint.paint(style, &format!("{verdict:LEVEL_COLUMNS$}"))
         };
         let levels: String = match &row.verdict {
-            Some(verdict) => level(verdict.ruling),
-            None => row.levels.iter().map(|ruling| level(ruling)).collect(),
+            Some(verdict) => level(verdict.verdict),
+            None => row.levels.iter().map(|verdict| level(verdict)).collect(),
         };
-        let why = escape_unsafe(&format!("{before_why}{}", risk_reason(row)));
+        let reason = escape_unsafe(&format!("{reason_prefix}{}", risk_reason(row)));
         let mut before = format!("  {tool:name$}  {:risk$}  {levels} ", row.risk.name());
-        for line in wrap(&why, COLUMNS - widths.before_why) {
+        for line in wrap(&reason, COLUMNS - widths.before_reason) {
             push_line(out, &format!("{before}{line}"));
-            before = " ".repeat(widths.before_why);
+            before = " ".repeat(widths.before_reason);
         }
     }
 }
 
-/// What is to be said of a server; none is one that is part of Greenroom.
+/// Describes a server's status. `None` is the server of built-in tools.
 fn server_status_text(server: Option<&ServerStatus>, tools: usize) -> String {
     let Some(server) = server else { return pluralize(tools, "tool") };
     let reason = server.reason.as_deref().map(escape_unsafe);
@@ -168,21 +169,21 @@ fn server_status_text(server: Option<&ServerStatus>, tools: usize) -> String {
     }
 }
 
-/// Why the tool is judged so, and what is special about it.
+/// Returns the reason of the tool's risk or of its denial, and the tool's marks.
 fn risk_reason(row: &ToolRow) -> String {
     let source = match &row.verdict {
-        Some(verdict) if verdict.ruling == "deny" => verdict.why.clone(),
+        Some(verdict) if verdict.verdict == "deny" => verdict.reason.clone(),
         Some(_) | None => match &row.source {
-            RiskSource::Catalog => "the catalog names it".to_owned(),
-            RiskSource::CatalogGlob { glob } => format!("the catalog's `{glob}`"),
-            RiskSource::Annotation { hint } => format!("its trusted server says {hint}"),
+            RiskSource::Catalog => "catalog".to_owned(),
+            RiskSource::CatalogGlob { glob } => format!("catalog pattern `{glob}`"),
+            RiskSource::Annotation { hint } => format!("annotation {hint}"),
             RiskSource::NameWord { word } => format!("`{word}` in its name"),
-            RiskSource::Default => "nothing describes it".to_owned(),
+            RiskSource::Default => "default".to_owned(),
         },
     };
     let unavailable = row.unavailable.as_ref().map(|_| "unavailable".to_owned());
-    let said: Vec<_> = [source].into_iter().chain(row.marks.clone()).chain(unavailable).collect();
-    said.join(", ")
+    let parts: Vec<_> = [source].into_iter().chain(row.marks.clone()).chain(unavailable).collect();
+    parts.join(", ")
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ const ASK: [&str; 4] = ["deny", "ask", "ask", "allow"];
 const READ: [&str; 4] = ["allow"; 4];
 
 #[test]
-fn g1_tools_stand_under_their_server_with_risk_verdicts_and_reason() {
+fn g1_tools_are_listed_by_server_with_risk_verdicts_and_reason() {
     let mut buy = row("buy", "market", Risk::WriteHighRisk, ASK);
     buy.marks = vec!["idempotent".to_owned(), "1 constraint".to_owned(), "costs ISK".to_owned()];
     let rows = [buy, row("look", "market", Risk::ReadOnly, READ)];
@@ -41,10 +41,9 @@ fn g1_tools_stand_under_their_server_with_risk_verdicts_and_reason() {
     ];
     let expected = "\
 market: 2 tools
-  TOOL  RISK             L0    L1    L2    L3     WHY
-  look  read_only        allow allow allow allow  the catalog names it
-  buy   write_high_risk  deny  ask   ask   allow  the catalog names it, idempotent, 1 constraint,
-                                                  costs ISK
+  TOOL  RISK             L0    L1    L2    L3     REASON
+  look  read_only        allow allow allow allow  catalog
+  buy   write_high_risk  deny  ask   ask   allow  catalog, idempotent, 1 constraint, costs ISK
 
 mute: unavailable: no such file
 ";
@@ -52,28 +51,31 @@ mute: unavailable: no such file
 }
 
 #[test]
-fn one_level_has_its_verdict_and_why_it_denies() {
-    let judged = |name: &str, ruling, why: &str| {
-        let mut judged = row(name, "market", Risk::WriteHighRisk, ASK);
+fn level_shows_its_verdict_and_the_reason_of_a_denial() {
+    let row_with_verdict = |name: &str, verdict, reason: &str| {
+        let mut row = row(name, "market", Risk::WriteHighRisk, ASK);
         let level = Autonomy::Recommendations;
-        judged.verdict = Some(LevelVerdict { level, ruling, why: why.to_owned() });
-        judged
+        row.verdict = Some(LevelVerdict { level, verdict, reason: reason.to_owned() });
+        row
     };
-    let rows = [judged("buy", "ask", "long"), judged("sell", "deny", "sell is blocked")];
+    let rows = [
+        row_with_verdict("buy", "ask", "long"),
+        row_with_verdict("sell", "deny", "sell is blocked"),
+    ];
     let servers = [server("market", ServerState::Ready, 5, None)];
     let expected = "\
 market: 2 of 5 tools
 
 write_high_risk: 2 tools
-  TOOL  RISK             L1     WHY
-  buy   write_high_risk  ask    the catalog names it
+  TOOL  RISK             L1     REASON
+  buy   write_high_risk  ask    catalog
   sell  write_high_risk  deny   sell is blocked
 ";
     assert_eq!(listing(&servers, &rows).by_risk(), expected);
 }
 
 #[test]
-fn lines_keep_within_the_page_and_the_terminal_is_not_controlled() {
+fn lines_fit_the_width_and_control_characters_are_escaped() {
     let name = "a_very_long_name_of_a_tool_that_has_a_line_of_its_own_in_the_list";
     let mut long = row(name, "evil\u{1b}[2J", Risk::Critical, ASK);
     long.source = RiskSource::CatalogGlob { glob: "x".repeat(200) };

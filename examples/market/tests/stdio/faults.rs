@@ -1,4 +1,4 @@
-//! The switches and tools that make things go wrong for a host's tests.
+//! The deliberate faults and the test tools.
 
 use serde_json::json;
 
@@ -7,9 +7,9 @@ use crate::harness::{Era, TestDir, read_json_lines};
 const TEST_TOOLS: (&str, &str) = ("MARKET_TEST_TOOLS", "1");
 
 #[test]
-fn the_test_tools_are_listed_only_when_asked_for() {
-    let desk = TestDir::new();
-    let mut market = desk.open_with(Era::Handshake, &[TEST_TOOLS]);
+fn test_tools_are_listed_only_when_enabled() {
+    let dir = TestDir::new();
+    let mut market = dir.open_with(Era::Handshake, &[TEST_TOOLS]);
     let list = market.request("tools/list", json!({}));
     let names: Vec<&str> = list["result"]["tools"]
         .as_array()
@@ -31,9 +31,9 @@ fn the_test_tools_are_listed_only_when_asked_for() {
 }
 
 #[test]
-fn a_huge_result_is_one_line() {
-    let desk = TestDir::new();
-    let mut market = desk.open_with(Era::Stateless, &[TEST_TOOLS]);
+fn huge_result_is_one_line() {
+    let dir = TestDir::new();
+    let mut market = dir.open_with(Era::Stateless, &[TEST_TOOLS]);
     const BYTES: usize = 5_000_000;
     let result = market.call_with("test_huge_result", json!({ "bytes": BYTES }), json!({}));
     assert_eq!(result["content"][0]["text"].as_str().unwrap().len(), BYTES);
@@ -43,9 +43,9 @@ fn a_huge_result_is_one_line() {
 }
 
 #[test]
-fn odd_values_and_noise_do_not_break_the_conversation() {
-    let desk = TestDir::new();
-    let mut market = desk.open_with(Era::Handshake, &[TEST_TOOLS]);
+fn odd_values_and_noise_keep_the_protocol_intact() {
+    let dir = TestDir::new();
+    let mut market = dir.open_with(Era::Handshake, &[TEST_TOOLS]);
     let odd = market.call("test_odd_values", json!({}));
     assert_eq!(odd["nan"], "NaN");
     assert_eq!(odd["largest_u64"], u64::MAX);
@@ -59,11 +59,11 @@ fn odd_values_and_noise_do_not_break_the_conversation() {
 }
 
 #[test]
-fn a_scripted_failure_and_the_request_metadata_come_back() {
-    let desk = TestDir::new();
-    let log = desk.log();
+fn scripted_failure_and_request_metadata_are_returned() {
+    let dir = TestDir::new();
+    let log = dir.log();
     let log = ("MARKET_LOG", log.to_str().unwrap());
-    let mut market = desk.open_with(Era::Handshake, &[TEST_TOOLS, log]);
+    let mut market = dir.open_with(Era::Handshake, &[TEST_TOOLS, log]);
     let (error, text) =
         market.call_expecting_error("test_fail", json!({ "message": "rate limit exceeded" }));
     assert_eq!(text, "rate limit exceeded");
@@ -73,7 +73,7 @@ fn a_scripted_failure_and_the_request_metadata_come_back() {
     let seen = market.call_with("test_request_meta", json!({}), meta.clone());
     assert_eq!(seen["structuredContent"]["_meta"], meta);
 
-    let calls = read_json_lines(&desk.log());
+    let calls = read_json_lines(&dir.log());
     let expected = [
         json!({ "tool": "test_fail", "arguments": { "message": "rate limit exceeded" }, "_meta": {} }),
         json!({ "tool": "test_request_meta", "arguments": {}, "_meta": meta }),
@@ -82,44 +82,44 @@ fn a_scripted_failure_and_the_request_metadata_come_back() {
 }
 
 #[test]
-fn a_crash_ends_the_process() {
-    let desk = TestDir::new();
-    let mut market = desk.open_with(Era::Stateless, &[TEST_TOOLS]);
+fn crash_ends_the_process() {
+    let dir = TestDir::new();
+    let mut market = dir.open_with(Era::Stateless, &[TEST_TOOLS]);
     let id = market.start_call("test_crash", json!({}), json!({}));
     assert_eq!(market.response_to(id), None);
     assert_eq!(market.wait_for_exit().code(), Some(1));
 }
 
-/// D3: the effect took place, the answer never came, and the key tells.
+/// The effect was recorded, but the result was lost; the repetition with the key returns it.
 #[test]
-fn a_crash_after_the_effect_is_healed_by_the_key() {
-    let desk = TestDir::new();
+fn d3_repetition_after_a_crash_returns_the_recorded_result() {
+    let dir = TestDir::new();
     let exit = [("MARKET_EXIT_DURING", "wallet_transfer")];
     let pay = json!({ "to": "Aura", "amount": 1_000_000 });
     let meta = json!({ "greenroom/idempotency_key": "pay" });
-    let mut market = desk.open_with(Era::Stateless, &exit);
+    let mut market = dir.open_with(Era::Stateless, &exit);
     let id = market.start_call("wallet_transfer", pay.clone(), meta.clone());
     assert_eq!(market.response_to(id), None);
     assert_eq!(market.wait_for_exit().code(), Some(1));
-    assert_eq!(desk.records().len(), 1);
+    assert_eq!(dir.records().len(), 1);
 
-    let mut market = desk.open_with(Era::Stateless, &exit);
+    let mut market = dir.open_with(Era::Stateless, &exit);
     let paid = market.call_with("wallet_transfer", pay, meta);
     assert_eq!(paid["structuredContent"]["wallet_balance"], 1_249_000_000.0);
-    assert_eq!(desk.records().len(), 1);
+    assert_eq!(dir.records().len(), 1);
 }
 
 #[test]
-fn a_hanging_tool_leaves_the_others_answering() {
-    let desk = TestDir::new();
+fn hanging_tool_does_not_block_other_calls() {
+    let dir = TestDir::new();
     let hang = ("MARKET_HANG", "create_bookmark");
-    let mut market = desk.open_with(Era::Handshake, &[TEST_TOOLS, hang]);
-    let test = market.start_call("test_hang", json!({}), json!({}));
+    let mut market = dir.open_with(Era::Handshake, &[TEST_TOOLS, hang]);
+    let test_call = market.start_call("test_hang", json!({}), json!({}));
     let bookmark = json!({ "name": "Home", "system": "Jita" });
-    let hung = market.start_call("create_bookmark", bookmark, json!({}));
-    assert_eq!(market.call("list_bookmarks", json!({}))["count"], 1, "it was done, though");
-    // Cancelled calls are not answered: the next answer is the next call's.
-    for id in [test, hung] {
+    let bookmark_call = market.start_call("create_bookmark", bookmark, json!({}));
+    assert_eq!(market.call("list_bookmarks", json!({}))["count"], 1, "the effect was recorded");
+    // Cancelled calls get no response: the next response is that of the next call.
+    for id in [test_call, bookmark_call] {
         market.send(&json!({
             "jsonrpc": "2.0",
             "method": "notifications/cancelled",
@@ -132,9 +132,9 @@ fn a_hanging_tool_leaves_the_others_answering() {
 }
 
 #[test]
-fn a_flood_on_stderr_leaves_stdout_alone() {
-    let desk = TestDir::new();
-    let mut market = desk.open_with(Era::Stateless, &[("MARKET_STDERR_FLOOD", "1")]);
+fn noise_on_stderr_does_not_affect_stdout() {
+    let dir = TestDir::new();
+    let mut market = dir.open_with(Era::Stateless, &[("MARKET_STDERR_FLOOD", "1")]);
     for _ in 0..300 {
         assert!(market.stderr_line().starts_with(b"market: noise ~~~"));
     }

@@ -1,5 +1,5 @@
-//! Runs the real binary and talks to it in lines of JSON-RPC written by hand,
-//! so that what is proved is the wire and not a client library.
+//! Runs the binary and exchanges hand-written lines of JSON-RPC with it, so that the tests cover the
+//! wire format and not a client library.
 
 use std::{
     collections::VecDeque,
@@ -14,21 +14,21 @@ use std::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Only ever reached by a server that has stopped answering.
+/// Maximum time for a response. Reached only if the server hangs.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How the conversation is opened, and what each request carries.
+/// The protocol era of a client.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Era {
     /// `initialize`, then bare requests.
     Handshake,
-    /// No handshake: every request names its version and capabilities.
+    /// No handshake; every request carries its version and capabilities.
     Stateless,
 }
 
 pub(crate) const ERAS: [Era; 2] = [Era::Handshake, Era::Stateless];
 
-/// A folder for one test's record file.
+/// A temporary folder for the files of a test.
 pub(crate) struct TestDir {
     folder: TempDir,
 }
@@ -63,7 +63,7 @@ impl TestDir {
         market
     }
 
-    /// Starts the binary and says nothing to it yet.
+    /// Starts the binary without sending a message.
     pub(crate) fn spawn(&self, environment: &[(&str, &str)]) -> MarketProcess {
         let mut child = Command::new(env!("CARGO_BIN_EXE_greenroom-market"))
             .env_clear()
@@ -84,7 +84,7 @@ impl TestDir {
             era: Era::Handshake,
             last_id: 0,
             notifications: VecDeque::new(),
-            answers: VecDeque::new(),
+            responses: VecDeque::new(),
         }
     }
 }
@@ -94,12 +94,12 @@ pub(crate) fn read_json_lines(path: &Path) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-fn lines(mut from: impl std::io::BufRead + Send + 'static) -> Receiver<Vec<u8>> {
+fn lines(mut reader: impl std::io::BufRead + Send + 'static) -> Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
         loop {
             let mut line = Vec::new();
-            match from.read_until(b'\n', &mut line) {
+            match reader.read_until(b'\n', &mut line) {
                 Ok(read) if read > 0 && sender.send(line).is_ok() => {}
                 Ok(_) | Err(_) => return,
             }
@@ -108,7 +108,7 @@ fn lines(mut from: impl std::io::BufRead + Send + 'static) -> Receiver<Vec<u8>> 
     receiver
 }
 
-/// One running server and the conversation with it.
+/// A running server and its pending messages.
 pub(crate) struct MarketProcess {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -117,12 +117,12 @@ pub(crate) struct MarketProcess {
     era: Era,
     last_id: u64,
     notifications: VecDeque<Value>,
-    answers: VecDeque<Value>,
+    responses: VecDeque<Value>,
 }
 
 impl MarketProcess {
     pub(crate) fn initialize(&mut self, version: &str) -> Value {
-        let answer = self.request(
+        let response = self.request(
             "initialize",
             json!({
                 "protocolVersion": version,
@@ -131,7 +131,7 @@ impl MarketProcess {
             }),
         );
         self.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
-        answer
+        response
     }
 
     pub(crate) fn send(&mut self, message: &Value) {
@@ -140,7 +140,7 @@ impl MarketProcess {
         stdin.flush().unwrap();
     }
 
-    /// Sends a request without waiting; answers its id.
+    /// Sends a request without waiting and returns its id.
     pub(crate) fn start(&mut self, method: &str, mut params: Value) -> u64 {
         self.last_id += 1;
         if self.era == Era::Stateless {
@@ -157,12 +157,12 @@ impl MarketProcess {
         id
     }
 
-    /// The next line of stdout, whatever it holds; `None` when the server has ended.
+    /// Returns the next line of standard output; `None` if the server has exited.
     pub(crate) fn line(&mut self) -> Option<Vec<u8>> {
         match self.stdout.recv_timeout(RESPONSE_TIMEOUT) {
             Ok(line) => Some(line),
             Err(mpsc::RecvTimeoutError::Disconnected) => None,
-            Err(mpsc::RecvTimeoutError::Timeout) => panic!("no answer in {RESPONSE_TIMEOUT:?}"),
+            Err(mpsc::RecvTimeoutError::Timeout) => panic!("no line in {RESPONSE_TIMEOUT:?}"),
         }
     }
 
@@ -170,10 +170,10 @@ impl MarketProcess {
         self.line().map(|line| serde_json::from_slice(&line).unwrap())
     }
 
-    /// The answer to one request; other messages are kept for later.
+    /// Returns the response to a request; other messages are kept.
     pub(crate) fn response_to(&mut self, id: u64) -> Option<Value> {
-        if let Some(place) = self.answers.iter().position(|answer| answer["id"] == id) {
-            return self.answers.remove(place);
+        if let Some(index) = self.responses.iter().position(|response| response["id"] == id) {
+            return self.responses.remove(index);
         }
         loop {
             let message = self.message()?;
@@ -183,19 +183,19 @@ impl MarketProcess {
             if message.get("method").is_some() {
                 self.notifications.push_back(message);
             } else {
-                self.answers.push_back(message);
+                self.responses.push_back(message);
             }
         }
     }
 
-    /// The next notification.
+    /// Returns the next notification.
     pub(crate) fn notification(&mut self) -> Value {
         while self.notifications.is_empty() {
-            let message = self.message().expect("the server ended");
+            let message = self.message().expect("the server is running");
             if message.get("method").is_some() {
                 return message;
             }
-            self.answers.push_back(message);
+            self.responses.push_back(message);
         }
         self.notifications.pop_front().unwrap()
     }
@@ -206,7 +206,7 @@ impl MarketProcess {
 
     pub(crate) fn request(&mut self, method: &str, params: Value) -> Value {
         let id = self.start(method, params);
-        self.response_to(id).expect("the server ended instead of answering")
+        self.response_to(id).expect("the server responds")
     }
 
     pub(crate) fn start_call(&mut self, tool: &str, arguments: Value, meta: Value) -> u64 {
@@ -214,15 +214,15 @@ impl MarketProcess {
         self.start("tools/call", params)
     }
 
-    /// The whole tool result.
+    /// Returns the complete tool result.
     pub(crate) fn call_with(&mut self, tool: &str, arguments: Value, meta: Value) -> Value {
         let id = self.start_call(tool, arguments, meta);
-        let answer = self.response_to(id).expect("the server ended instead of answering");
-        assert!(answer.get("error").is_none(), "{tool}: {answer}");
-        answer["result"].clone()
+        let response = self.response_to(id).expect("the server responds");
+        assert!(response.get("error").is_none(), "{tool}: {response}");
+        response["result"].clone()
     }
 
-    /// The structured content of a call that must succeed.
+    /// Returns the structured content of a call that must succeed.
     pub(crate) fn call(&mut self, tool: &str, arguments: Value) -> Value {
         self.call_keyed(tool, arguments, None)
     }
@@ -233,11 +233,11 @@ impl MarketProcess {
         assert_eq!(result["isError"], false, "{tool}: {result}");
         let text = result["content"][0]["text"].as_str().unwrap();
         let parsed: Value = serde_json::from_str(text).unwrap();
-        assert_eq!(parsed, result["structuredContent"], "text and structure of {tool} agree");
+        assert_eq!(parsed, result["structuredContent"], "text and structured content of {tool}");
         parsed
     }
 
-    /// The `error` object and the text of a call that must fail.
+    /// Returns the `error` object and the text of a call that must fail.
     pub(crate) fn call_expecting_error(&mut self, tool: &str, arguments: Value) -> (Value, String) {
         let result = self.call_with(tool, arguments, json!({}));
         assert_eq!(result["isError"], true, "{tool}: {result}");
@@ -245,14 +245,14 @@ impl MarketProcess {
         (result["structuredContent"]["error"].clone(), text)
     }
 
-    /// Closes standard input and waits; answers the exit status and all of stderr.
+    /// Closes standard input, waits, and returns the exit status and standard error.
     pub(crate) fn close(mut self) -> (ExitStatus, String) {
         drop(self.stdin.take());
         let errors: Vec<u8> = self.stderr.iter().flatten().collect();
         (self.child.wait().unwrap(), String::from_utf8_lossy(&errors).into_owned())
     }
 
-    /// Waits for a server that ends by itself.
+    /// Waits for the server to exit by itself.
     pub(crate) fn wait_for_exit(mut self) -> ExitStatus {
         self.child.wait().unwrap()
     }
@@ -261,7 +261,7 @@ impl MarketProcess {
         self.stderr.recv_timeout(RESPONSE_TIMEOUT).unwrap()
     }
 
-    /// Ends the server as a crash would.
+    /// Kills the server, which simulates a crash.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -270,7 +270,7 @@ impl MarketProcess {
 
 impl Drop for MarketProcess {
     fn drop(&mut self) {
-        // A failed test must not leave a server behind; one that has ended is fine.
+        // A failed test must not leave a server behind. The server may have exited already.
         drop(self.child.kill());
         drop(self.child.wait());
     }

@@ -1,4 +1,4 @@
-//! The market as a host sees it: the real binary over real pipes (T7).
+//! Tests of the market server over real pipes (T7).
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 

@@ -1,4 +1,4 @@
-//! Both protocol eras, the list of tools, and the catalog that goes with it.
+//! Both protocol eras, the list of tools, and the catalog for these tools.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,13 +38,13 @@ fn names(list: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn the_handshake_era_is_served() {
+fn handshake_era_is_supported() {
     for version in ["2024-11-05", "2025-06-18", "2025-11-25"] {
-        let desk = TestDir::new();
-        let mut market = desk.spawn(&[]);
-        let answer = market.initialize(version);
-        assert_eq!(answer["result"]["protocolVersion"], version);
-        assert_eq!(answer["result"]["serverInfo"]["name"], "greenroom-market");
+        let dir = TestDir::new();
+        let mut market = dir.spawn(&[]);
+        let response = market.initialize(version);
+        assert_eq!(response["result"]["protocolVersion"], version);
+        assert_eq!(response["result"]["serverInfo"]["name"], "greenroom-market");
         let list = market.request("tools/list", json!({}));
         assert_eq!(names(&list["result"]).len(), 21);
         assert!(list["result"].get("resultType").is_none(), "no new keys for an old client");
@@ -52,11 +52,11 @@ fn the_handshake_era_is_served() {
 }
 
 #[test]
-fn the_stateless_era_is_served() {
-    let desk = TestDir::new();
-    let mut market = desk.open(Era::Stateless);
-    let found = market.request("server/discover", json!({}));
-    let versions = found["result"]["supportedVersions"].as_array().unwrap();
+fn stateless_era_is_supported() {
+    let dir = TestDir::new();
+    let mut market = dir.open(Era::Stateless);
+    let response = market.request("server/discover", json!({}));
+    let versions = response["result"]["supportedVersions"].as_array().unwrap();
     assert!(versions.contains(&json!("2026-07-28")), "{versions:?}");
     let list = market.request("tools/list", json!({}));
     assert_eq!(list["result"]["resultType"], "complete");
@@ -64,20 +64,20 @@ fn the_stateless_era_is_served() {
 }
 
 #[test]
-fn a_client_may_probe_and_then_shake_hands() {
-    let desk = TestDir::new();
-    let mut market = desk.spawn(&[]);
+fn client_may_probe_before_the_handshake() {
+    let dir = TestDir::new();
+    let mut market = dir.spawn(&[]);
     let refused = market.request("server/discover", json!({}));
-    assert_eq!(refused["error"]["code"], -32602, "a probe without metadata is refused, not fatal");
-    let answer = market.initialize("2025-11-25");
-    assert_eq!(answer["result"]["protocolVersion"], "2025-11-25");
+    assert_eq!(refused["error"]["code"], -32602, "a probe without metadata is refused");
+    let response = market.initialize("2025-11-25");
+    assert_eq!(response["result"]["protocolVersion"], "2025-11-25");
 }
 
 #[test]
-fn every_tool_has_a_strict_schema_and_honest_hints() {
+fn tools_have_strict_schemas_and_correct_annotations() {
     for era in ERAS {
-        let desk = TestDir::new();
-        let mut market = desk.open(era);
+        let dir = TestDir::new();
+        let mut market = dir.open(era);
         let list = market.request("tools/list", json!({}))["result"].clone();
         assert_eq!(names(&list), [&READ_ONLY[..], &WRITING[..]].concat());
         for tool in list["tools"].as_array().unwrap() {
@@ -106,26 +106,26 @@ fn every_tool_has_a_strict_schema_and_honest_hints() {
 }
 
 #[test]
-fn an_unknown_tool_is_a_protocol_error() {
-    let desk = TestDir::new();
-    let mut market = desk.open(Era::Handshake);
-    let answer = market.request("tools/call", json!({ "name": "test_crash", "arguments": {} }));
-    assert_eq!(answer["error"]["code"], -32602);
-    assert_eq!(answer["error"]["message"], "unknown tool: test_crash");
+fn unknown_tool_is_a_protocol_error() {
+    let dir = TestDir::new();
+    let mut market = dir.open(Era::Handshake);
+    let response = market.request("tools/call", json!({ "name": "test_crash", "arguments": {} }));
+    assert_eq!(response["error"]["code"], -32602);
+    assert_eq!(response["error"]["message"], "unknown tool: test_crash");
 }
 
 #[test]
-fn the_server_ends_with_its_client() {
+fn server_exits_when_its_input_ends() {
     for era in ERAS {
-        let desk = TestDir::new();
-        let mut market = desk.open_with(era, &[("MARKET_HANG", "list_bookmarks")]);
+        let dir = TestDir::new();
+        let mut market = dir.open_with(era, &[("MARKET_HANG", "list_bookmarks")]);
         market.start_call("list_bookmarks", json!({}), json!({}));
         let scan = json!({ "region_id": 10_000_002, "seconds": 600 });
         market.start_call("scan_opportunities", scan, json!({}));
         market.call("get_item_info", json!({ "type_id": 34 }));
         let (status, errors) = market.close();
         assert!(status.success(), "{status}");
-        assert_eq!(errors, "", "nothing to report");
+        assert_eq!(errors, "");
     }
 }
 
@@ -141,9 +141,9 @@ struct Entry {
     idempotent: bool,
 }
 
-/// G1: the catalog names the risk of exactly the tools that exist.
+/// The catalog has the risk of exactly the tools that exist.
 #[test]
-fn the_catalog_covers_every_tool() {
+fn g1_catalog_covers_every_tool() {
     let catalog: Catalog = toml::from_str(include_str!("../../catalog.toml")).unwrap();
     let listed: BTreeSet<&str> = READ_ONLY.into_iter().chain(WRITING).collect();
     let catalogued: BTreeSet<&str> = catalog.tools.keys().map(String::as_str).collect();

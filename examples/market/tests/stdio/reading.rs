@@ -1,14 +1,14 @@
-//! The tools that only look, the flaky one among them.
+//! The read-only tools, including the flaky one.
 
 use serde_json::{Value, json};
 
 use crate::harness::{ERAS, Era, TestDir};
 
 #[test]
-fn tritanium_in_the_forge_has_its_price() {
+fn market_stats_return_the_price() {
     for era in ERAS {
-        let desk = TestDir::new();
-        let mut market = desk.open(era);
+        let dir = TestDir::new();
+        let mut market = dir.open(era);
         let found = market.call("search_item", json!({ "query": "TRIT" }));
         assert_eq!(found["items"], json!([{ "type_id": 34, "name": "Tritanium" }]));
         let stats =
@@ -24,22 +24,22 @@ fn tritanium_in_the_forge_has_its_price() {
 }
 
 #[test]
-fn losses_come_as_ids_whose_names_are_looked_up_in_parallel() {
-    let desk = TestDir::new();
-    let mut market = desk.open(Era::Stateless);
+fn losses_are_ids_whose_names_are_fetched_in_parallel() {
+    let dir = TestDir::new();
+    let mut market = dir.open(Era::Stateless);
     let losses = market.call("get_war_losses", json!({ "region_id": 10_000_030 }));
     assert_eq!(losses["days"], 7);
     let losses = losses["losses"].as_array().unwrap().clone();
     assert_eq!(losses[2], json!({ "type_id": 587, "destroyed": 479 }));
 
-    // All questions are on the wire before the first answer is read.
-    let asked: Vec<u64> = losses
+    // All requests are sent before the first response is read.
+    let call_ids: Vec<u64> = losses
         .iter()
         .map(|loss| {
             market.start_call("get_item_info", json!({ "type_id": loss["type_id"] }), json!({}))
         })
         .collect();
-    let names: Vec<Value> = asked
+    let names: Vec<Value> = call_ids
         .into_iter()
         .map(|id| market.response_to(id).unwrap()["result"]["structuredContent"]["name"].clone())
         .collect();
@@ -49,8 +49,8 @@ fn losses_come_as_ids_whose_names_are_looked_up_in_parallel() {
 
 #[test]
 fn regions_are_compared_cheapest_first() {
-    let desk = TestDir::new();
-    let mut market = desk.open(Era::Handshake);
+    let dir = TestDir::new();
+    let mut market = dir.open(Era::Handshake);
     let compared = market.call("compare_regions", json!({ "type_id": 34 }));
     let prices: Vec<f64> = compared["regions"]
         .as_array()
@@ -69,12 +69,12 @@ fn regions_are_compared_cheapest_first() {
     assert_eq!(market.call("get_market_prices", json!({}))["count"], 24);
 }
 
-/// R1: the failure is marked as one that may be tried again, and passes.
+/// The failure is marked as retryable, and the third call succeeds.
 #[test]
-fn the_production_cost_fails_twice_and_then_answers() {
+fn r1_production_cost_fails_twice_and_then_succeeds() {
     for era in ERAS {
-        let desk = TestDir::new();
-        let mut market = desk.open(era);
+        let dir = TestDir::new();
+        let mut market = dir.open(era);
         for _ in 0..2 {
             let result =
                 market.call_with("get_production_cost", json!({ "type_id": 587 }), json!({}));
@@ -88,21 +88,21 @@ fn the_production_cost_fails_twice_and_then_answers() {
         let cost = market.call("get_production_cost", json!({ "type_id": 587 }));
         assert_eq!(cost["total_cost"], 438_560.0);
         assert_eq!(cost["materials"].as_array().unwrap().len(), 4);
-        // The default region said aloud is the same question.
-        let aloud = json!({ "region_id": 10_000_002, "type_id": 587 });
-        assert_eq!(market.call("get_production_cost", aloud), cost);
-        // Another question has its own count.
+        // The default region, given explicitly, has the same count.
+        let explicit = json!({ "region_id": 10_000_002, "type_id": 587 });
+        assert_eq!(market.call("get_production_cost", explicit), cost);
+        // Other arguments have their own count.
         let (error, _) =
             market.call_expecting_error("get_production_cost", json!({ "type_id": 622 }));
         assert_eq!(error["code"], "temporary");
     }
 }
 
-/// R3: one type never recovers.
+/// One type never succeeds.
 #[test]
-fn the_production_cost_of_a_vexor_never_recovers() {
-    let desk = TestDir::new();
-    let mut market = desk.open(Era::Stateless);
+fn r3_production_cost_of_a_vexor_always_fails() {
+    let dir = TestDir::new();
+    let mut market = dir.open(Era::Stateless);
     for _ in 0..5 {
         let (error, _) =
             market.call_expecting_error("get_production_cost", json!({ "type_id": 626 }));
@@ -113,8 +113,8 @@ fn the_production_cost_of_a_vexor_never_recovers() {
 
 #[test]
 fn economics_agree_with_the_ranking() {
-    let desk = TestDir::new();
-    let mut market = desk.open(Era::Handshake);
+    let dir = TestDir::new();
+    let mut market = dir.open(Era::Handshake);
     let ranked =
         market.call("get_economic_opportunities", json!({ "region_id": 10_000_002, "limit": 3 }));
     let ranked = ranked["opportunities"].as_array().unwrap().clone();
@@ -129,9 +129,9 @@ fn economics_agree_with_the_ranking() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
-    let desk = TestDir::new();
-    let mut market = desk.open(Era::Handshake);
+fn errors_name_the_problem() {
+    let dir = TestDir::new();
+    let mut market = dir.open(Era::Handshake);
     let cases = [
         ("get_item_info", json!({ "type_id": 99_999 }), "unknown_type", "unknown type_id 99999"),
         (
@@ -182,5 +182,5 @@ fn what_is_wrong_is_named() {
         assert_eq!(error["retryable"], false, "{tool}");
         assert!(text.contains(fragment), "{tool}: {text}");
     }
-    assert_eq!(desk.records(), Vec::<Value>::new(), "nothing was done");
+    assert_eq!(dir.records(), Vec::<Value>::new(), "no effect was recorded");
 }

@@ -5,10 +5,10 @@ use serde_json::json;
 use crate::harness::{ERAS, Era, TestDir};
 
 #[test]
-fn a_scan_reports_progress_to_who_asked_for_it() {
+fn t5_scan_reports_progress_if_requested() {
     for era in ERAS {
-        let desk = TestDir::new();
-        let mut market = desk.open(era);
+        let dir = TestDir::new();
+        let mut market = dir.open(era);
         let ask = json!({ "region_id": 10_000_030, "seconds": 0.05 });
         let result =
             market.call_with("scan_opportunities", ask.clone(), json!({ "progressToken": "p1" }));
@@ -30,31 +30,31 @@ fn a_scan_reports_progress_to_who_asked_for_it() {
 
         market.call("scan_opportunities", ask);
         assert_eq!(market.notifications_so_far(), [] as [serde_json::Value; 0]);
-        assert_eq!(desk.records().len(), 0, "a scan that ends by itself leaves no record");
+        assert_eq!(dir.records().len(), 0, "a completed scan leaves no record");
     }
 }
 
-/// The scan would take ten minutes, far beyond the harness's patience: that its
-/// cancellation is recorded proves that it stopped early.
+/// The scan would take ten minutes, longer than the timeout of the harness. The record of its
+/// cancellation therefore proves that it stopped early.
 #[test]
-fn a_cancelled_scan_stops_and_says_so_in_the_record() {
+fn s6_cancelled_scan_stops_and_is_recorded() {
     for era in ERAS {
-        let desk = TestDir::new();
-        let mut market = desk.open(era);
+        let dir = TestDir::new();
+        let mut market = dir.open(era);
         let ask = json!({ "region_id": 10_000_002, "seconds": 600 });
         let id = market.start_call("scan_opportunities", ask, json!({ "progressToken": 7 }));
-        // Under way for sure: it has reported a step.
+        // The scan is running: it has reported a step.
         assert_eq!(market.notification()["params"]["progressToken"], 7);
         market.send(&json!({
             "jsonrpc": "2.0",
             "method": "notifications/cancelled",
             "params": { "requestId": id, "reason": "the run was cancelled" },
         }));
-        // The next call is answered after the cancellation was taken in.
-        while desk.records().is_empty() {
+        // The cancellation is processed in the background.
+        while dir.records().is_empty() {
             market.call("get_item_info", json!({ "type_id": 34 }));
         }
-        let records = desk.records();
+        let records = dir.records();
         assert_eq!(records.len(), 1);
         assert_eq!(records[0]["tool"], "scan_cancelled");
         assert_eq!(records[0]["arguments"], json!({ "region_id": 10_000_002, "seconds": 600.0 }));
@@ -62,9 +62,9 @@ fn a_cancelled_scan_stops_and_says_so_in_the_record() {
 }
 
 #[test]
-fn a_scan_of_an_unknown_region_fails_at_once() {
-    let desk = TestDir::new();
-    let mut market = desk.open(Era::Stateless);
+fn scan_of_an_unknown_region_fails_at_once() {
+    let dir = TestDir::new();
+    let mut market = dir.open(Era::Stateless);
     let ask = json!({ "region_id": 7, "seconds": 600 });
     let (error, _) = market.call_expecting_error("scan_opportunities", ask);
     assert_eq!(error["code"], "unknown_region");

@@ -1,4 +1,4 @@
-//! The tools that write: the record file, idempotency keys, restarts.
+//! The writing tools: the record file, idempotency keys and restarts.
 
 use std::{fs::OpenOptions, io::Write as _};
 
@@ -14,10 +14,10 @@ fn order(quantity: u64) -> Value {
 }
 
 #[test]
-fn an_order_is_one_line_of_the_record() {
+fn order_is_one_line_of_the_record_file() {
     for era in ERAS {
-        let desk = TestDir::new();
-        let mut market = desk.open(era);
+        let dir = TestDir::new();
+        let mut market = dir.open(era);
         let placed = market.call_keyed("market_order_create", order(1000), Some("k1"));
         let expected = json!({
             "order_id": 7001, "status": "open", "side": "buy",
@@ -27,7 +27,7 @@ fn an_order_is_one_line_of_the_record() {
             "wallet_balance": 1_249_995_950.0,
         });
         assert_eq!(placed, expected);
-        let mut records = desk.records();
+        let mut records = dir.records();
         assert_eq!(records.len(), 1);
         let at = records[0].as_object_mut().unwrap().remove("at").unwrap();
         assert_eq!(at.as_str().unwrap().len(), "2026-11-21T22:20:34.875Z".len());
@@ -39,27 +39,27 @@ fn an_order_is_one_line_of_the_record() {
     }
 }
 
-/// D3: the same call under the same key is done once.
+/// A repeated call with the same key has one effect.
 #[test]
-fn the_same_key_twice_is_recorded_once() {
-    let desk = TestDir::new();
-    let mut market = desk.open(Era::Stateless);
+fn d3_repeated_key_is_recorded_once() {
+    let dir = TestDir::new();
+    let mut market = dir.open(Era::Stateless);
     let first = market.call_keyed("market_order_create", order(1000), Some("k1"));
     let meta = json!({ "greenroom/idempotency_key": "k1" });
     let again = market.call_with("market_order_create", order(1000), meta.clone());
     assert_eq!(again["structuredContent"], first);
     assert_eq!(again["_meta"], json!({ "greenroom/replayed": true }));
-    assert_eq!(desk.records().len(), 1);
+    assert_eq!(dir.records().len(), 1);
 
     let other = market.call_with("market_order_create", order(9), meta.clone());
     assert_eq!(other["structuredContent"]["error"]["code"], "idempotency_key_reused");
-    assert_eq!(desk.records().len(), 1);
+    assert_eq!(dir.records().len(), 1);
 
-    // A key belongs to one tool, and no key means no memory.
+    // A key belongs to one tool. A call without a key is not deduplicated.
     let list = json!({ "name": "Minerals" });
     assert_eq!(market.call_keyed("create_shopping_list", list, Some("k1"))["list_id"], 1);
     assert_eq!(market.call("market_order_create", order(1000))["order_id"], 7002);
-    assert_eq!(desk.records().len(), 3);
+    assert_eq!(dir.records().len(), 3);
 
     let long = json!({ "greenroom/idempotency_key": "k".repeat(257) });
     let refused = market.call_with("market_order_create", order(1), long);
@@ -67,9 +67,9 @@ fn the_same_key_twice_is_recorded_once() {
 }
 
 #[test]
-fn a_restart_keeps_everything() {
-    let desk = TestDir::new();
-    let mut market = desk.open(Era::Handshake);
+fn restart_keeps_the_state() {
+    let dir = TestDir::new();
+    let mut market = dir.open(Era::Handshake);
     market.call("create_shopping_list", json!({ "name": "Rifter run" }));
     market.call("create_shopping_list", json!({ "name": "Spare" }));
     market.call("delete_shopping_list", json!({ "list_id": 2 }));
@@ -80,7 +80,7 @@ fn a_restart_keeps_everything() {
     market.call_keyed("wallet_transfer", json!({ "to": "Aura", "amount": 50e6 }), Some("pay"));
     market.kill();
 
-    let mut market = desk.open(Era::Stateless);
+    let mut market = dir.open(Era::Stateless);
     let list = market.call("get_shopping_list", json!({ "list_id": 1 }));
     let expected = json!({
         "list_id": 1, "name": "Rifter run", "estimated_cost": 111_240.0,
@@ -95,7 +95,7 @@ fn a_restart_keeps_everything() {
     let csv = market.call("export_shopping_list", json!({ "list_id": 1, "format": "csv" }));
     assert_eq!(csv["text"], "type_id,name,quantity\n34,Tritanium,27000");
 
-    // Ids go on, the wallet too, and a key from before is still known.
+    // Ids and the balance continue, and an earlier key is still known.
     let pay = json!({ "to": "Aura", "amount": 50e6 });
     let paid = market.call_keyed("wallet_transfer", pay.clone(), Some("pay"));
     assert_eq!(paid["transfer_id"], 1);
@@ -104,72 +104,72 @@ fn a_restart_keeps_everything() {
 }
 
 #[test]
-fn a_cut_off_last_line_is_ignored_and_reported() {
-    let desk = TestDir::new();
-    let mut market = desk.open(Era::Handshake);
+fn incomplete_last_line_is_ignored_and_reported() {
+    let dir = TestDir::new();
+    let mut market = dir.open(Era::Handshake);
     market.call_keyed("market_order_create", order(1), Some("k1"));
     market.kill();
-    let whole = std::fs::read(desk.file()).unwrap();
-    let mut file = OpenOptions::new().append(true).open(desk.file()).unwrap();
-    file.write_all(&whole[..whole.len() - 5]).unwrap();
+    let record = std::fs::read(dir.file()).unwrap();
+    let mut file = OpenOptions::new().append(true).open(dir.file()).unwrap();
+    file.write_all(&record[..record.len() - 5]).unwrap();
 
-    let mut market = desk.open(Era::Handshake);
-    assert_eq!(desk.records().len(), 1, "the rest of the cut-off line is gone");
+    let mut market = dir.open(Era::Handshake);
+    assert_eq!(dir.records().len(), 1, "the incomplete line is removed");
     assert_eq!(market.call("market_order_create", order(2))["order_id"], 7002);
     let (status, errors) = market.close();
     assert!(status.success());
-    assert_eq!(errors, "market: ignoring a cut-off record in line 2\n");
-    assert_eq!(desk.records().len(), 2);
+    assert_eq!(errors, "market: ignoring an incomplete record in line 2\n");
+    assert_eq!(dir.records().len(), 2);
 }
 
 #[test]
-fn a_record_that_is_none_stops_the_start() {
-    let desk = TestDir::new();
-    std::fs::write(desk.file(), "{\"tool\":\"mystery\"}\n").unwrap();
-    let (status, errors) = desk.spawn(&[]).close();
+fn invalid_record_prevents_the_start() {
+    let dir = TestDir::new();
+    std::fs::write(dir.file(), "{\"tool\":\"mystery\"}\n").unwrap();
+    let (status, errors) = dir.spawn(&[]).close();
     assert_eq!(status.code(), Some(1));
     assert!(errors.contains("line 1 of"), "{errors}");
     assert!(errors.contains("is not a record"), "{errors}");
 }
 
 #[test]
-fn the_wallet_can_not_be_overdrawn() {
-    let desk = TestDir::new();
-    let mut market = desk.open(Era::Handshake);
+fn wallet_cannot_be_overdrawn() {
+    let dir = TestDir::new();
+    let mut market = dir.open(Era::Handshake);
     let (error, text) =
         market.call_expecting_error("wallet_transfer", json!({ "to": "Aura", "amount": 2e9 }));
     assert_eq!(error["code"], "insufficient_funds");
     assert_eq!(text, "the transfer needs 2000000000.00 ISK but the wallet holds 1250000000.00 ISK");
     let (error, _) = market.call_expecting_error("market_order_create", order(1_000_000_000));
     assert_eq!(error["code"], "insufficient_funds");
-    assert_eq!(desk.records().len(), 0);
+    assert_eq!(dir.records().len(), 0);
 }
 
-/// Many writes on the wire at once, from two servers that share one file: every
-/// effect is one whole line, and no id is given twice.
+/// Two servers that share one file write concurrently: every effect is one complete line, and no id is
+/// assigned twice.
 #[test]
 fn concurrent_writes_are_each_recorded_once() {
     const EACH: usize = 50;
-    let desk = TestDir::new();
-    let mut servers = [desk.open(Era::Handshake), desk.open(Era::Stateless)];
-    let mut asked = Vec::new();
+    let dir = TestDir::new();
+    let mut servers = [dir.open(Era::Handshake), dir.open(Era::Stateless)];
+    let mut calls = Vec::new();
     for number in 0..EACH {
-        for (which, market) in servers.iter_mut().enumerate() {
-            // The two servers are asked for the same thing under the same key.
+        for (server, market) in servers.iter_mut().enumerate() {
+            // Both servers get the same call with the same key.
             let meta = json!({ "greenroom/idempotency_key": format!("k{number}") });
             let name = json!({ "name": format!("list {number}") });
-            asked.push((which, market.start_call("create_shopping_list", name, meta)));
+            calls.push((server, market.start_call("create_shopping_list", name, meta)));
         }
     }
-    let mut ids: Vec<u64> = asked
+    let mut ids: Vec<u64> = calls
         .into_iter()
-        .map(|(which, id)| {
-            let answer = servers[which].response_to(id).unwrap();
-            answer["result"]["structuredContent"]["list_id"].as_u64().unwrap()
+        .map(|(server, id)| {
+            let response = servers[server].response_to(id).unwrap();
+            response["result"]["structuredContent"]["list_id"].as_u64().unwrap()
         })
         .collect();
     ids.sort_unstable();
     let twice_each: Vec<u64> = (1..=EACH as u64).flat_map(|id| [id, id]).collect();
     assert_eq!(ids, twice_each);
-    assert_eq!(desk.records().len(), EACH);
+    assert_eq!(dir.records().len(), EACH);
 }

@@ -1,4 +1,4 @@
-//! The calls that are going on.
+//! The open calls of the chat and their status.
 
 use crate::cli::{
     chat::{render, styled_line::StyledLine},
@@ -7,7 +7,7 @@ use crate::cli::{
 use greenroom_core::Timestamp;
 use serde_json::Value;
 
-/// Calls that are shown at once.
+/// Maximum number of calls displayed.
 const SHOWN_MAX: usize = 6;
 
 /// The open calls, in the order they were proposed.
@@ -19,27 +19,27 @@ struct OpenCall {
     id: String,
     tool: String,
     args: Value,
-    phase: CallStatus,
+    status: CallStatus,
 }
 
 #[derive(Debug)]
 enum CallStatus {
-    /// The model wants it.
+    /// Proposed by the model.
     Proposed,
-    /// A person is asked.
+    /// Waiting for approval.
     AwaitingApproval,
-    /// It runs.
+    /// Running.
     Running,
-    /// It tells how far it is.
+    /// Running, with its last progress report.
     Progressing(String),
-    /// It failed, and is tried again.
+    /// Failed and waiting for the next attempt.
     Retrying { attempt: String, reason: String, until: Option<Timestamp> },
 }
 
 impl OpenCalls {
     pub(super) fn insert(&mut self, id: String, tool: String, args: Value) {
         self.0.retain(|call| call.id != id);
-        self.0.push(OpenCall { id, tool, args, phase: CallStatus::Proposed });
+        self.0.push(OpenCall { id, tool, args, status: CallStatus::Proposed });
     }
 
     pub(super) fn set_awaiting_approval(&mut self, id: &str) {
@@ -58,9 +58,9 @@ impl OpenCalls {
             (Some(done), _) => format!("{done}"),
             (None, _) => String::new(),
         };
-        let told = [done.as_str(), event["message"].as_str().unwrap_or_default()];
-        let told: Vec<_> = told.into_iter().filter(|part| !part.is_empty()).collect();
-        self.set_status(id, CallStatus::Progressing(told.join(" ")));
+        let parts = [done.as_str(), event["message"].as_str().unwrap_or_default()];
+        let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        self.set_status(id, CallStatus::Progressing(parts.join(" ")));
     }
 
     pub(super) fn set_retrying(
@@ -74,17 +74,17 @@ impl OpenCalls {
         self.set_status(id, CallStatus::Retrying { attempt, reason, until });
     }
 
-    /// A person changed what it is passed.
+    /// Replaces the arguments of a call after a human has edited them.
     pub(super) fn set_arguments(&mut self, id: &str, args: &Value) {
         if let Some(call) = self.0.iter_mut().find(|call| call.id == id) {
             call.args = args.clone();
         }
     }
 
-    /// It is over; what it was passed.
+    /// Removes a call that has ended and returns its arguments.
     pub(super) fn remove(&mut self, id: &str) -> Option<Value> {
-        let at = self.0.iter().position(|call| call.id == id)?;
-        Some(self.0.remove(at).args)
+        let index = self.0.iter().position(|call| call.id == id)?;
+        Some(self.0.remove(index).args)
     }
 
     pub(super) fn clear(&mut self) {
@@ -95,9 +95,9 @@ impl OpenCalls {
         self.0.is_empty()
     }
 
-    /// Whether one of them has a time to count down to.
+    /// True if a call's line has a countdown.
     pub(super) fn has_countdown(&self) -> bool {
-        self.0.iter().any(|call| matches!(call.phase, CallStatus::Retrying { .. }))
+        self.0.iter().any(|call| matches!(call.status, CallStatus::Retrying { .. }))
     }
 
     pub(super) fn render_lines(&self, now: Timestamp) -> Vec<StyledLine> {
@@ -108,29 +108,29 @@ impl OpenCalls {
         lines
     }
 
-    fn set_status(&mut self, id: &str, phase: CallStatus) {
+    fn set_status(&mut self, id: &str, status: CallStatus) {
         if let Some(call) = self.0.iter_mut().find(|call| call.id == id) {
-            call.phase = phase;
+            call.status = status;
         }
     }
 }
 
 impl OpenCall {
     fn line(&self, now: Timestamp) -> StyledLine {
-        let (style, phase) = match &self.phase {
+        let (style, status) = match &self.status {
             CallStatus::Proposed => (Style::Dim, "proposed".to_owned()),
-            CallStatus::AwaitingApproval => (Style::Yellow, "waits for a word".to_owned()),
-            CallStatus::Running => (Style::Green, "runs …".to_owned()),
-            CallStatus::Progressing(told) => (Style::Green, format!("runs … {told}")),
+            CallStatus::AwaitingApproval => (Style::Yellow, "waiting for approval".to_owned()),
+            CallStatus::Running => (Style::Green, "running …".to_owned()),
+            CallStatus::Progressing(progress) => (Style::Green, format!("running … {progress}")),
             CallStatus::Retrying { attempt, reason, until } => {
                 let until = until.filter(|until| *until > now);
                 let until = until.map_or("now".to_owned(), |until| {
                     format!("in {}", format_duration(until.saturating_duration_since(now)))
                 });
-                (Style::Yellow, format!("attempt {attempt} failed, again {until}: {reason}"))
+                (Style::Yellow, format!("attempt {attempt} failed, retrying {until}: {reason}"))
             }
         };
         let line = StyledLine::with_indent(0).text("○ ").styled(Style::Bold, &self.tool).text("  ");
-        line.styled(style, &phase).rows_max(1)
+        line.styled(style, &status).rows_max(1)
     }
 }

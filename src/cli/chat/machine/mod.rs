@@ -1,11 +1,11 @@
-//! What goes on between a person and an agent, as a machine without a terminal, a connection or a
-//! clock: things happen, and it says what is to be done.
+//! The state machine of the chat: input lines, server messages and connection events in, effects
+//! out. It has no terminal, connection or clock.
 //!
-//! Requests are answered one after the other, each by a run; calls are shown as they go; questions
-//! are put one at a time, and fall away when somebody else answers them first.
+//! Requests are answered one after the other, each by a run. Calls are displayed with their status.
+//! Approvals are presented one at a time, and disappear when they are answered elsewhere first.
 
 mod calls;
-mod questions;
+mod prompts;
 mod server_events;
 
 use super::{
@@ -18,75 +18,75 @@ use super::{
 use crate::cli::terminal::{Style, format_duration};
 use calls::OpenCalls;
 use greenroom_core::{Timestamp, context::workflow, ids::SessionId};
-use questions::PromptQueue;
+use prompts::PromptQueue;
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, time::Duration};
 
-/// What is to be done.
+/// An effect for the front end to carry out.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ChatEffect {
-    /// Show more of the agent's text.
+    /// Append to the agent's text.
     Text(String),
-    /// The text so far is whole: what comes next begins a line.
+    /// The text so far is complete; further output starts on a new line.
     EndText,
-    /// The text that was shown since the last break does not count.
+    /// The text since the last `EndText` is void.
     DiscardText,
     /// Show a line.
     Show(StyledLine),
-    /// Submit a message; its session may still have to be made.
+    /// Send a message, after creating the session if there is none.
     SendMessage { id: String, content: String },
     /// Send a frame.
     Send(Value),
-    /// Post to a resource; the answer comes back as [`Conversation::posted`].
-    Post { to: PostPurpose, path: String, body: Value },
-    /// Let the person edit that; it comes back as [`Conversation::edited`].
+    /// Send a POST request; the result goes to [`ChatMachine::handle_post_result`].
+    Post { purpose: PostPurpose, path: String, body: Value },
+    /// Let the user edit the value; the result goes to [`ChatMachine::handle_edit`].
     Edit(Value),
-    /// Let the person edit that text in place.
+    /// Put the text into the input line for editing.
     Prefill(String),
-    /// A person is asked. For who does not wait.
+    /// An approval is needed. Front ends that do not wait exit.
     ApprovalPending,
-    /// It is over.
+    /// Exit with this code.
     Exit(u8),
 }
 
-/// What something was posted for.
+/// The purpose of a POST request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PostPurpose {
-    /// An answer, by its number.
+    /// An answer to an approval, by the answer's id.
     Answer(String),
-    /// Cancelling a run.
+    /// Cancellation of a run.
     Cancel,
 }
 
-/// What did not work, in the server's words.
+/// A failed request: the server's code and detail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RequestFailure {
     pub(super) code: String,
     pub(super) detail: String,
 }
 
-/// The machine.
+/// The state of the chat.
 pub(super) struct ChatMachine {
     session: Option<String>,
     requests: Vec<OpenRequest>,
-    /// The workflows that open requests start.
+    /// The workflows started by open requests, by request id.
     workflows: BTreeMap<String, Value>,
-    /// The workflow of the next request.
+    /// The workflow that the next request starts.
     next_workflow: Option<Value>,
     calls: OpenCalls,
-    questions: PromptQueue,
+    prompts: PromptQueue,
     mode: InputMode,
-    /// The message whose text is being shown.
+    /// The id of the message whose text is being displayed.
     streaming_message: Option<String>,
-    /// The connection is lost, and tried again then.
+    /// The reason of a lost connection and the time of the next attempt.
     lost: Option<(String, Timestamp)>,
-    /// The model is asked again then, and why.
+    /// The reason of a failed model call and the time of the next attempt.
     model_retry: Option<(String, Timestamp)>,
-    /// It was interrupted once.
+    /// True after one interrupt.
     interrupted: bool,
-    /// How the last request ended.
+    /// The outcome of the last request.
     pub(super) outcome: Option<RunOutcome>,
-    /// Frames that were answered so far, for their ids.
+    /// Number of answers sent, for their ids.
     answers: u64,
 }
 
@@ -94,32 +94,32 @@ struct OpenRequest {
     id: String,
     run_id: Option<String>,
     is_running: bool,
-    /// To be cancelled as soon as the server says which run it is.
+    /// True to cancel the run as soon as its id is known.
     cancel_on_start: bool,
 }
 
-/// What a line that is entered is for.
+/// The use of the next line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum InputMode {
-    /// A message; or an answer, if there is a question.
+    /// A message, or the reply to the presented approval.
     Message,
-    /// The arguments of the question's call, edited.
+    /// The edited arguments of the presented approval's call.
     EditArguments,
-    /// The question's step, said anew.
+    /// The edited description of a step of the presented preflight.
     EditStep(usize),
 }
 
-/// What is shown below everything else.
+/// The lines and the prompt below the scrolling output.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct LiveArea {
-    /// What goes on.
+    /// The status of calls, retries and the connection.
     pub(super) lines: Vec<StyledLine>,
-    /// What is asked for.
+    /// The prompt of the input line.
     pub(super) prompt: String,
 }
 
 impl ChatMachine {
-    /// One with that session, or with one that is still to be made.
+    /// Creates a chat with a session, or with a session still to be created.
     pub(super) fn new(session: Option<SessionId>) -> Self {
         Self {
             session: session.map(|session| session.to_string()),
@@ -127,7 +127,7 @@ impl ChatMachine {
             workflows: BTreeMap::new(),
             next_workflow: None,
             calls: OpenCalls::default(),
-            questions: PromptQueue::default(),
+            prompts: PromptQueue::default(),
             mode: InputMode::Message,
             streaming_message: None,
             lost: None,
@@ -138,33 +138,36 @@ impl ChatMachine {
         }
     }
 
-    /// The session, once there is one.
+    /// Returns the session's id, if there is a session.
     pub(super) fn session(&self) -> Option<&str> {
         self.session.as_deref()
     }
 
-    /// Makes that the session.
+    /// Sets the session.
     pub(super) fn set_session(&mut self, session: String) {
         self.session = Some(session);
     }
 
-    /// Whether no request is open.
+    /// True if no request is open.
     pub(super) fn is_idle(&self) -> bool {
         self.requests.is_empty()
     }
 
-    /// Whether what is shown changes by time alone.
+    /// True if the display changes with time.
     pub(super) fn has_countdown(&self) -> bool {
-        let asks = self.questions.front().is_some_and(|question| question.deadline().is_some());
-        asks || self.lost.is_some() || self.model_retry.is_some() || self.calls.has_countdown()
+        let has_deadline = self.prompts.front().is_some_and(|prompt| prompt.deadline().is_some());
+        has_deadline
+            || self.lost.is_some()
+            || self.model_retry.is_some()
+            || self.calls.has_countdown()
     }
 
-    /// The next thing that is said starts that workflow.
+    /// Makes the next message start the workflow.
     pub(super) fn set_next_workflow(&mut self, workflow: Value) {
         self.next_workflow = Some(workflow);
     }
 
-    /// Says something to the agent. `id` is fresh, or that of a request that is to go on.
+    /// Opens a request and sends its message. `id` is new, or that of a request to resume.
     pub(super) fn submit(&mut self, id: String, content: &str, out: &mut Vec<ChatEffect>) {
         self.interrupted = false;
         if let Some(workflow) = self.next_workflow.take() {
@@ -179,7 +182,7 @@ impl ChatMachine {
         out.push(ChatEffect::SendMessage { id, content: content.to_owned() });
     }
 
-    /// A line was entered. `id` is fresh.
+    /// Handles an entered line. `id` is a new request id.
     pub(super) fn handle_line(&mut self, line: &str, id: String, out: &mut Vec<ChatEffect>) {
         self.interrupted = false;
         match self.mode {
@@ -189,12 +192,12 @@ impl ChatMachine {
             }
             InputMode::EditStep(step) => {
                 self.mode = InputMode::Message;
-                self.questions.set_step_description(step, line);
+                self.prompts.set_step_description(step, line);
                 return self.show_prompt(out);
             }
             InputMode::Message => {}
         }
-        if self.questions.front().is_some() {
+        if self.prompts.front().is_some() {
             return self.handle_reply(line, out);
         }
         match ChatCommand::parse(line) {
@@ -206,38 +209,38 @@ impl ChatMachine {
                 self.submit(id, text, out);
             }
             ChatCommand::Help => {
-                for (word, told) in HELP {
-                    let word = format!("{word:10} ");
+                for (key, effect) in HELP {
+                    let key = format!("{key:10} ");
                     out.push(ChatEffect::Show(
-                        StyledLine::with_indent(2).styled(Style::Bold, &word).text(told),
+                        StyledLine::with_indent(2).styled(Style::Bold, &key).text(effect),
                     ));
                 }
             }
             ChatCommand::Cancel => self.cancel(out),
             ChatCommand::ShowSession => {
-                let told = self.session.as_deref().unwrap_or("there is none yet; say something");
-                out.push(ChatEffect::Show(render::note_line(told)));
+                let text = self.session.as_deref().unwrap_or("no session yet; send a message");
+                out.push(ChatEffect::Show(render::note_line(text)));
             }
             ChatCommand::NewSession if self.is_idle() => {
                 self.session = None;
                 out.push(ChatEffect::Show(render::note_line(
-                    "the next message begins another session",
+                    "the next message starts a new session",
                 )));
             }
             ChatCommand::NewSession => {
-                out.push(ChatEffect::Show(render::error_line("an answer is still on its way")))
+                out.push(ChatEffect::Show(render::error_line("a request is still running")))
             }
             ChatCommand::Exit => out.push(ChatEffect::Exit(0)),
             ChatCommand::StartWorkflow { name, rest } => self.start_workflow(name, rest, id, out),
         }
     }
 
-    /// `/name key=value …`: starts a workflow. The message is that line, so that it says what it
-    /// starts wherever it is sent again.
+    /// Starts a workflow from `/name key=value …`. The message content is that line, so that a request
+    /// that is sent again names its workflow.
     fn start_workflow(&mut self, name: &str, rest: &str, id: String, out: &mut Vec<ChatEffect>) {
         if name.is_empty() {
-            let told = "there is no command /; see /help, or begin a message with //";
-            return out.push(ChatEffect::Show(render::error_line(told)));
+            let text = "no command after /; see /help, or start the message with //";
+            return out.push(ChatEffect::Show(render::error_line(text)));
         }
         match workflow::parse_inputs(rest) {
             Ok(inputs) => {
@@ -254,7 +257,7 @@ impl ChatMachine {
         }
     }
 
-    /// Ctrl-C: once ends what is going on, twice leaves.
+    /// Handles Ctrl-C: ends editing or cancels the run; the second one in a row exits.
     pub(super) fn handle_interrupt(&mut self, out: &mut Vec<ChatEffect>) {
         if self.mode != InputMode::Message {
             self.mode = InputMode::Message;
@@ -264,35 +267,35 @@ impl ChatMachine {
             return out.push(ChatEffect::Exit(super::EXIT_INTERRUPTED));
         }
         if self.is_idle() {
-            out.push(ChatEffect::Show(render::note_line("Ctrl-C again, or Ctrl-D, leaves")));
+            out.push(ChatEffect::Show(render::note_line("Ctrl-C again, or Ctrl-D, quits")));
         } else {
             self.cancel(out);
         }
     }
 
-    /// Ctrl-C while something was being typed: that is gone, and nothing else happens, but that what
-    /// was being edited is not edited any more.
+    /// Handles Ctrl-C on a line with text. The front end has cleared the line; the machine only ends
+    /// editing.
     pub(super) fn handle_interrupt_while_typing(&mut self, out: &mut Vec<ChatEffect>) {
         if self.mode != InputMode::Message {
             self.handle_interrupt(out);
         }
     }
 
-    /// The message could not be sent at all.
+    /// Closes a request whose message could not be sent.
     pub(super) fn handle_send_failure(&mut self, id: &str) {
         self.close_request(id, RunOutcome::Failed);
     }
 
-    /// Whether a line that is entered is an answer.
+    /// True if the next line is the reply to an approval.
     pub(super) fn has_prompt(&self) -> bool {
-        self.questions.front().is_some()
+        self.prompts.front().is_some()
     }
 
-    /// Cancels the run that is going.
+    /// Cancels the current run.
     fn cancel(&mut self, out: &mut Vec<ChatEffect>) {
-        let going = self.requests.iter().position(|request| request.is_running);
-        let Some(request) = self.requests.get_mut(going.unwrap_or(0)) else {
-            return out.push(ChatEffect::Show(render::note_line("nothing runs")));
+        let running = self.requests.iter().position(|request| request.is_running);
+        let Some(request) = self.requests.get_mut(running.unwrap_or(0)) else {
+            return out.push(ChatEffect::Show(render::note_line("nothing to cancel")));
         };
         out.push(ChatEffect::Show(render::note_line("cancelling …")));
         match (&self.session, &request.run_id) {
@@ -301,31 +304,31 @@ impl ChatMachine {
         }
     }
 
-    /// The connection is lost until then, or longer.
+    /// Handles the loss of the connection; the next attempt follows after `retry_in`.
     pub(super) fn handle_disconnect(
         &mut self,
-        why: &str,
-        again_in: Duration,
+        reason: &str,
+        retry_in: Duration,
         now: Timestamp,
         out: &mut Vec<ChatEffect>,
     ) {
         if self.lost.is_none() {
             out.push(ChatEffect::EndText);
-            let told = format!("the connection is lost: {why}");
-            out.push(ChatEffect::Show(render::error_line(&told)));
+            let text = format!("connection lost: {reason}");
+            out.push(ChatEffect::Show(render::error_line(&text)));
         }
-        self.lost = Some((why.to_owned(), now.saturating_add(again_in)));
+        self.lost = Some((reason.to_owned(), now.saturating_add(retry_in)));
     }
 
-    /// The connection is back.
+    /// Handles the return of the connection.
     pub(super) fn handle_reconnect(&mut self, out: &mut Vec<ChatEffect>) {
-        self.questions.handle_reconnect();
+        self.prompts.handle_reconnect();
         if self.lost.take().is_some() {
-            out.push(ChatEffect::Show(render::note_line("connected again")));
+            out.push(ChatEffect::Show(render::note_line("reconnected")));
         }
     }
 
-    /// Text so far is whole.
+    /// Ends the text of the displayed message.
     fn end_text(&mut self, out: &mut Vec<ChatEffect>) {
         if self.streaming_message.take().is_some() {
             out.push(ChatEffect::EndText);
@@ -346,7 +349,7 @@ impl ChatMachine {
         }
     }
 
-    /// The frame that submits a message.
+    /// Builds the frame of a request, with its workflow.
     pub(super) fn message_frame(&self, id: &str, content: &str) -> Value {
         let mut frame = chat_send_frame(id, self.session(), content);
         if let Some(workflow) = self.workflows.get(id) {
@@ -355,30 +358,30 @@ impl ChatMachine {
         frame
     }
 
-    /// What is shown below everything else.
+    /// Renders the live area.
     pub(super) fn live_area(&self, now: Timestamp) -> LiveArea {
         let mut lines = self.calls.render_lines(now);
-        let in_time = |at: Timestamp| match at > now {
+        let time_left = |at: Timestamp| match at > now {
             true => format!("in {}", format_duration(at.saturating_duration_since(now))),
             false => "now".to_owned(),
         };
-        if let Some((why, at)) = &self.model_retry {
-            let told = format!("the model is asked again {}: {why}", in_time(*at));
-            lines.push(StyledLine::with_indent(0).styled(Style::Yellow, &told).rows_max(2));
+        if let Some((reason, at)) = &self.model_retry {
+            let text = format!("retrying the model {}: {reason}", time_left(*at));
+            lines.push(StyledLine::with_indent(0).styled(Style::Yellow, &text).rows_max(2));
         }
-        if let Some((why, at)) = &self.lost {
-            let told = format!("connecting again {}: {why}", in_time(*at));
-            lines.push(StyledLine::with_indent(0).styled(Style::Yellow, &told).rows_max(2));
+        if let Some((reason, at)) = &self.lost {
+            let text = format!("reconnecting {}: {reason}", time_left(*at));
+            lines.push(StyledLine::with_indent(0).styled(Style::Yellow, &text).rows_max(2));
         }
-        let waits =
+        let is_silent =
             self.streaming_message.is_none() && self.calls.is_empty() && self.lost.is_none();
-        if !self.is_idle() && waits && self.model_retry.is_none() {
+        if !self.is_idle() && is_silent && self.model_retry.is_none() {
             lines.push(render::note_line("thinking …"));
         }
-        let prompt = match (self.mode, self.questions.front()) {
+        let prompt = match (self.mode, self.prompts.front()) {
             (InputMode::EditArguments, _) => "Edit › ".to_owned(),
             (InputMode::EditStep(step), _) => format!("Step {} › ", step + 1),
-            (InputMode::Message, Some(question)) => question.prompt_text(now),
+            (InputMode::Message, Some(prompt)) => prompt.prompt_text(now),
             (InputMode::Message, None) => "› ".to_owned(),
         };
         LiveArea { lines, prompt }
@@ -387,5 +390,5 @@ impl ChatMachine {
 
 fn cancel_effect(session: &str, run_id: &str) -> ChatEffect {
     let path = format!("/agent/session/{session}/cancel");
-    ChatEffect::Post { to: PostPurpose::Cancel, path, body: json!({ "run_id": run_id }) }
+    ChatEffect::Post { purpose: PostPurpose::Cancel, path, body: json!({ "run_id": run_id }) }
 }

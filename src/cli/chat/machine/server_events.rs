@@ -1,4 +1,4 @@
-//! What the server says, and what follows from it.
+//! Handles the messages and events of the server.
 
 use super::{ChatEffect, ChatMachine, RequestFailure, cancel_effect};
 use crate::cli::chat::{
@@ -10,13 +10,13 @@ use greenroom_core::Timestamp;
 use serde_json::Value;
 
 impl ChatMachine {
-    /// The server said something.
+    /// Handles a message.
     pub(in crate::cli::chat) fn handle_message(
         &mut self,
-        heard: GatewayMessage,
+        message: GatewayMessage,
         out: &mut Vec<ChatEffect>,
     ) {
-        match heard {
+        match message {
             GatewayMessage::Start { request_id, session_id, run_id, queued } => {
                 if let Some(request) = self.request(&request_id) {
                     (request.run_id, request.is_running) = (run_id, !queued);
@@ -27,14 +27,14 @@ impl ChatMachine {
                 }
                 self.session = Some(session_id);
                 if queued {
-                    out.push(ChatEffect::Show(render::note_line("it waits for its turn")));
+                    out.push(ChatEffect::Show(render::note_line("queued")));
                 }
             }
             GatewayMessage::Delta { message_id, discarded: true, .. } => {
-                if self.streaming_message.take_if(|talking| *talking == message_id).is_some() {
+                if self.streaming_message.take_if(|streaming| *streaming == message_id).is_some() {
                     out.push(ChatEffect::DiscardText);
                     out.push(ChatEffect::Show(render::note_line(
-                        "that was cut off, and is said anew:",
+                        "the message was interrupted and is repeated:",
                     )));
                 }
             }
@@ -50,7 +50,7 @@ impl ChatMachine {
                 self.end_text(out);
                 self.model_retry = None;
                 self.calls.clear();
-                self.questions.remove_request(&request_id);
+                self.prompts.remove_request(&request_id);
                 self.close_request(&request_id, outcome);
                 out.push(ChatEffect::Show(render::outcome_line(outcome, usage)));
             }
@@ -64,21 +64,17 @@ impl ChatMachine {
                 let args = self.calls.remove(&tool_call_id).unwrap_or_default();
                 out.push(ChatEffect::Show(render::call_line(&tool_name, &args)));
                 out.push(ChatEffect::Show(render::result_line(&result, is_error)));
-                self.resolve_prompts(
-                    |question| question.call_id() == Some(&tool_call_id),
-                    None,
-                    out,
-                );
+                self.resolve_prompts(|prompt| prompt.call_id() == Some(&tool_call_id), None, out);
             }
-            GatewayMessage::CallApprovalRequested(asked) => {
-                self.calls.set_awaiting_approval(&asked.tool_call_id);
-                self.enqueue_prompt(ApprovalPrompt::Call(asked), out);
+            GatewayMessage::CallApprovalRequested(request) => {
+                self.calls.set_awaiting_approval(&request.tool_call_id);
+                self.enqueue_prompt(ApprovalPrompt::Call(request), out);
             }
-            GatewayMessage::PreflightRequested(list) => {
-                self.enqueue_prompt(ApprovalPrompt::Plan(list), out)
+            GatewayMessage::PreflightRequested(checklist) => {
+                self.enqueue_prompt(ApprovalPrompt::Plan(checklist), out)
             }
-            GatewayMessage::ElicitationRequested(asked) => {
-                self.enqueue_prompt(ApprovalPrompt::from_view(asked.into_view()), out)
+            GatewayMessage::ElicitationRequested(request) => {
+                self.enqueue_prompt(ApprovalPrompt::from_view(request.into_view()), out)
             }
             GatewayMessage::Error { request_id, code, message, more } => {
                 self.handle_error(
@@ -105,7 +101,7 @@ impl ChatMachine {
                 let view = more.get("approval").cloned().unwrap_or_default();
                 return self.enqueue_prompt(ApprovalPrompt::from_view(view), out);
             }
-            // The link takes care of it.
+            // The connection sends the request again.
             "server_draining" | "draining" | "stream_broken" => {
                 return out.push(ChatEffect::Show(render::note_line(&failure.detail)));
             }
@@ -115,24 +111,25 @@ impl ChatMachine {
         let Some(id) = id else {
             return out.push(ChatEffect::Show(render::error_line(&failure.detail)));
         };
-        if self.questions.is_answer(id) {
+        if self.prompts.is_answer(id) {
             return self.handle_rejection(id, &failure, out);
         }
         out.push(ChatEffect::Show(render::error_line(&failure.detail)));
-        // A run that fails comes to its end by itself; what was not taken does not.
+        // A failed run ends with its own message; a rejected request does not.
         if self.request(id).is_some_and(|request| request.run_id.is_none()) {
             self.close_request(id, RunOutcome::Failed);
         }
     }
 
-    /// What the gateway has no word for.
+    /// Handles a native event that the gateway dialect has no message for.
     fn handle_event(&mut self, event: &Value, out: &mut Vec<ChatEffect>) {
         let text = |name: &str| event[name].as_str().unwrap_or_default();
         let until = || serde_json::from_value::<Timestamp>(event["until"].clone()).ok();
         match text("type") {
             "run_started" => {
                 let run_id = event["run_id"].as_str();
-                let started = self.requests.iter_mut().find(|it| it.run_id.as_deref() == run_id);
+                let started =
+                    self.requests.iter_mut().find(|request| request.run_id.as_deref() == run_id);
                 if let Some(request) = started {
                     request.is_running = true;
                 }
@@ -143,36 +140,32 @@ impl ChatMachine {
                 self.model_retry = until().map(|until| (text("reason").to_owned(), until));
             }
             "approval_decided" => {
-                let word = format_answer(event);
+                let answer = format_answer(event);
                 let closed = event["closed"] == true;
-                let calls: Vec<_> = event["steps"].as_array().into_iter().flatten().collect();
+                let steps: Vec<_> = event["steps"].as_array().into_iter().flatten().collect();
                 let approval_id = text("approval_id");
                 self.resolve_prompts(
-                    |question| {
-                        let of_step =
-                            |step: &&Value| step["call_id"].as_str() == question.call_id();
-                        question.approval_id() == approval_id
-                            && (closed || calls.iter().any(of_step))
+                    |prompt| {
+                        let is_decided =
+                            |step: &&Value| step["call_id"].as_str() == prompt.call_id();
+                        prompt.approval_id() == approval_id
+                            && (closed || steps.iter().any(is_decided))
                     },
-                    Some(&word),
+                    Some(&answer),
                     out,
                 );
             }
             kind @ ("approval_expired" | "approval_cancelled") => {
-                let told = match kind {
-                    "approval_expired" => "nobody answered in time",
-                    _ => "the question is moot: nothing waits for it any more",
+                let note = match kind {
+                    "approval_expired" => "approval expired",
+                    _ => "approval cancelled",
                 };
                 let approval_id = text("approval_id");
-                self.resolve_prompts(
-                    |question| question.approval_id() == approval_id,
-                    Some(told),
-                    out,
-                );
+                self.resolve_prompts(|prompt| prompt.approval_id() == approval_id, Some(note), out);
             }
             "approval_escalated" => {
-                let told = format!("nobody answered in time: now an {} is asked", text("to"));
-                out.push(ChatEffect::Show(render::note_line(&told)));
+                let note = format!("not answered in time; escalated to role {}", text("to"));
+                out.push(ChatEffect::Show(render::note_line(&note)));
             }
             "preflight_skipped" => {
                 self.end_text(out);
@@ -191,21 +184,21 @@ impl ChatMachine {
             "tool_call_allowed" if event["edit"].is_object() => {
                 self.calls.set_arguments(text("call_id"), &event["edit"]["arguments"]);
             }
-            // Other events are nothing that a chat must show.
+            // The chat does not display other events.
             _ => {}
         }
     }
 }
 
-/// Who decided what, of a question that somebody answered elsewhere.
+/// Formats an answer given elsewhere: the decision, the user and the surface.
 fn format_answer(event: &Value) -> String {
     let step = event["steps"].as_array().and_then(|steps| steps.first());
-    let said = step.unwrap_or(&event["answer"]);
-    let text = |name: &str| said[name].as_str().unwrap_or("?");
-    let word = match said["approved"].as_bool() {
+    let answer = step.unwrap_or(&event["answer"]);
+    let text = |name: &str| answer[name].as_str().unwrap_or("?");
+    let decision = match answer["approved"].as_bool() {
         Some(true) => "approved",
         Some(false) => "rejected",
         None => text("decision"),
     };
-    format!("answered elsewhere: {word} by {} ({})", text("by"), text("surface"))
+    format!("answered elsewhere: {decision} by {} ({})", text("by"), text("surface"))
 }
