@@ -47,7 +47,7 @@ impl Fixture {
 
     fn status(&self) -> (String, Option<String>, Option<String>) {
         let snapshot = self.board.snapshot("/circuits/models/small").unwrap();
-        (snapshot.state, snapshot.waiting.map(|waiting| waiting.for_whom), snapshot.last_error)
+        (snapshot.state, snapshot.waiting.map(|waiting| waiting.awaited), snapshot.last_error)
     }
 }
 

@@ -69,7 +69,7 @@ impl<A: Actor> Mailbox<A> {
     }
 
     /// Sends a request and waits for the answer. Returns `None` if the actor has stopped.
-    pub async fn ask<M>(&self, message: M) -> Option<M::Result>
+    pub async fn request<M>(&self, message: M) -> Option<M::Result>
     where
         M: Message + Send + 'static,
         M::Result: Send,

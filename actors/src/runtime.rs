@@ -253,8 +253,11 @@ impl Runtime {
             load_open_message_at(self.journal.as_ref(), session_id, cursor.seq).await?;
         let message_id = stored_message.ok_or(CursorError::Invalid)?.message_id;
         // Query the bus before the log: a message that completes in between is then in the log.
-        let open_message =
-            shard_of(session_id, &self.shards).bus.ask(GetOpenMessage(session_id)).await.flatten();
+        let open_message = shard_of(session_id, &self.shards)
+            .bus
+            .request(GetOpenMessage(session_id))
+            .await
+            .flatten();
         let mut seq = cursor.seq;
         loop {
             let page = self.journal.load_events(session_id, seq, LOG_PAGE_EVENTS).await?;
@@ -318,12 +321,12 @@ impl Runtime {
 
     /// Returns the number of live sessions.
     pub async fn live_session_count(&self) -> usize {
-        self.registry.ask(CountLiveSessions).await.unwrap_or(0)
+        self.registry.request(CountLiveSessions).await.unwrap_or(0)
     }
 
     /// Returns the number of pending approvals.
     pub async fn pending_approval_count(&self) -> usize {
-        self.desk.ask(CountPendingApprovals).await.unwrap_or(0)
+        self.desk.request(CountPendingApprovals).await.unwrap_or(0)
     }
 
     /// Returns a receiver that is notified after an approval was requested, answered or closed. The

@@ -68,7 +68,8 @@ struct Activity {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct WaitStatus {
     /// An approval, a model, a tool, a point in time …
-    pub for_whom: String,
+    #[serde(rename = "for_whom")]
+    pub awaited: String,
     /// The start of the wait.
     pub since: Timestamp,
 }
@@ -239,13 +240,13 @@ impl StatusEntry {
             state.clone_into(&mut activity.state);
         }
         let is_unchanged = match (&activity.waiting, &waiting_for) {
-            (Some(old), Some(new)) => old.for_whom == truncate(new, STATUS_TEXT_BYTES_MAX),
+            (Some(old), Some(new)) => old.awaited == truncate(new, STATUS_TEXT_BYTES_MAX),
             (None, None) => true,
             (Some(_), None) | (None, Some(_)) => false,
         };
         if !is_unchanged {
-            activity.waiting = waiting_for.map(|for_whom| WaitStatus {
-                for_whom: truncate(&for_whom, STATUS_TEXT_BYTES_MAX).to_owned(),
+            activity.waiting = waiting_for.map(|awaited| WaitStatus {
+                awaited: truncate(&awaited, STATUS_TEXT_BYTES_MAX).to_owned(),
                 since: now,
             });
         }

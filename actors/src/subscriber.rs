@@ -200,7 +200,7 @@ impl Subscriber {
             recipient: ctx.address().recipient(),
         };
         let bus = self.bus.clone();
-        let reply = async move { bus.ask(request).await };
+        let reply = async move { bus.request(request).await };
         ctx.spawn(reply.into_actor(self).map(|open_message, actor, ctx| match open_message {
             Some(open_message) => actor.replay(open_message, ctx),
             None => actor.fail_stream("the event bus has stopped", ctx),

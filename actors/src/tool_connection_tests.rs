@@ -205,7 +205,7 @@ fn t2_failed_start_is_reported_and_retried() {
         assert_eq!(server.connects.load(SeqCst), 3);
         let snapshot = board.snapshot("/tools/s").unwrap();
         assert_eq!(snapshot.state, "starting");
-        assert_eq!(snapshot.waiting.unwrap().for_whom, "the server s");
+        assert_eq!(snapshot.waiting.unwrap().awaited, "the server s");
         assert_eq!((snapshot.failed, snapshot.restarts), (2, 2));
         assert_eq!(snapshot.last_error.as_deref(), Some(expected));
     });

@@ -166,7 +166,9 @@ impl ToolServers {
         async move {
             drop(
                 join_all(
-                    connections.values().map(|connection| connection.mailbox.ask(StopConnection)),
+                    connections
+                        .values()
+                        .map(|connection| connection.mailbox.request(StopConnection)),
                 )
                 .await,
             )

@@ -256,8 +256,8 @@ mod tests {
         );
     }
 
-    /// Whoever can write the database can truncate rows and head, or rewrite the log; only a hash
-    /// that is kept elsewhere reveals it.
+    /// A writer of the database can truncate rows and head, or rewrite the log; only a hash that is
+    /// kept elsewhere reveals it.
     #[test]
     fn x6_anchor_reveals_truncation_and_rewriting() {
         let (rows, head) = chain();

@@ -301,7 +301,7 @@ async fn x2_key_is_shown_once_and_rejected_after_revocation() {
 }
 
 #[actix_web::test]
-async fn g12_critical_step_requires_an_approver_who_is_not_the_owner() {
+async fn g12_critical_step_requires_approver_other_than_owner() {
     let min_role = Some(Role::Approver);
     let server = AccessTestServer::start(CriticalApprovalRule { min_role, four_eyes: true }).await;
     let (_, approval) = server.pending_approval().await;

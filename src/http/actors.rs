@@ -84,7 +84,7 @@ struct ActorView {
 
 /// An order that was sent to an actor.
 #[derive(Serialize, ToSchema)]
-#[schema(as = OrderTold)]
+#[schema(as = OrderAccepted)]
 struct ActorOrderResponse {
     /// The actor's path.
     path: String,

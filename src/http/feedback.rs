@@ -22,7 +22,7 @@ const LOG_PAGES_SEARCHED: usize = 40;
 /// Returns the endpoints of this resource.
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
-        Endpoint::post("/agent/feedback", give)
+        Endpoint::post("/agent/feedback", give_feedback)
             .operation("give_feedback", "Rates a message or a tool call.")
             .description(
                 "A message of the model takes `message_id` and `rating`, a call `call_id` and \
@@ -37,7 +37,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 
 /// Recorded feedback.
 #[derive(Serialize, ToSchema)]
-#[schema(as = FeedbackTaken)]
+#[schema(as = FeedbackAccepted)]
 struct FeedbackResponse {
     session_id: SessionId,
     /// The run of the rated message or call.
@@ -104,7 +104,7 @@ impl FeedbackRequest {
 }
 
 /// `POST /agent/feedback`
-async fn give(
+async fn give_feedback(
     state: State,
     caller: Caller,
     Json(request): Json<FeedbackRequest>,

@@ -334,7 +334,7 @@ mod tests {
         token: Option<u32>,
         nested: Vec<Kind>,
         pair: (u8, &'static str),
-        wrapped: Wrapped,
+        wrapped: Newtype,
         by_number: BTreeMap<u32, &'static str>,
         by_name: BTreeMap<&'static str, &'static str>,
         #[serde(flatten)]
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[derive(Serialize)]
-    struct Wrapped(&'static str);
+    struct Newtype(&'static str);
 
     #[derive(Serialize)]
     struct Rest {
@@ -374,7 +374,7 @@ mod tests {
                 Kind::Fields { secret: 3, n: 0.5 },
             ],
             pair: (1, "hunter2hunter2"),
-            wrapped: Wrapped("hunter2hunter2"),
+            wrapped: Newtype("hunter2hunter2"),
             by_number: [(4, "hunter2hunter2")].into(),
             by_name: [("hunter2hunter2", "x"), ("access-token", "y"), ("plain", "z")].into(),
             rest: Rest { cookie: vec![1], json: r#"{"secret":1,"n":2}"# },

@@ -221,7 +221,7 @@ pub(super) fn split_by_bytes(text: &str, bytes: usize) -> Vec<&str> {
 mod tests {
     use super::*;
 
-    fn at(after: usize, times: Option<u32>) -> StreamBreak {
+    fn break_after(after: usize, times: Option<u32>) -> StreamBreak {
         StreamBreak { after, times, status: None, message: None }
     }
 
@@ -230,7 +230,7 @@ mod tests {
         let fail = StatusFault { times: Some(2), ..StatusFault::default() };
         let spec = FaultSpec {
             fail: Some(fail.clone()),
-            cut: Some(at(4, Some(1))),
+            cut: Some(break_after(4, Some(1))),
             ..FaultSpec::default()
         };
         let mut attempts = AttemptCounter::default();
@@ -238,14 +238,14 @@ mod tests {
         assert_eq!(next(1), Some(ScriptedFault::Fail(fail.clone())));
         assert_eq!(next(2), Some(ScriptedFault::Fail(fail.clone())), "another chat history");
         assert_eq!(next(1), Some(ScriptedFault::Fail(fail.clone())));
-        assert_eq!(next(1), Some(ScriptedFault::Cut(at(4, Some(1)))));
+        assert_eq!(next(1), Some(ScriptedFault::Cut(break_after(4, Some(1)))));
         assert_eq!(next(1), None);
         assert_eq!(next(1), Some(ScriptedFault::Fail(fail)), "the count is reset");
     }
 
     #[test]
     fn number_of_counted_chat_histories_is_bounded() {
-        let spec = FaultSpec { cut: Some(at(0, Some(1))), ..FaultSpec::default() };
+        let spec = FaultSpec { cut: Some(break_after(0, Some(1))), ..FaultSpec::default() };
         let mut attempts = AttemptCounter::default();
         for rule in 0..=CONVERSATIONS_MAX {
             assert!(attempts.next(rule, [0; 32], &spec).is_some());
@@ -278,22 +278,28 @@ mod tests {
         };
         let cases = [
             (None, actions(&["<", "abcd", "efgh", ">"], None)),
-            (Some(ScriptedFault::Cut(at(0, None))), actions(&["<", "ab"], Some(SocketAction::Cut))),
             (
-                Some(ScriptedFault::Cut(at(4, None))),
+                Some(ScriptedFault::Cut(break_after(0, None))),
+                actions(&["<", "ab"], Some(SocketAction::Cut)),
+            ),
+            (
+                Some(ScriptedFault::Cut(break_after(4, None))),
                 actions(&["<", "abcd", "ef"], Some(SocketAction::Cut)),
             ),
             (
-                Some(ScriptedFault::Stall(at(5, None))),
+                Some(ScriptedFault::Stall(break_after(5, None))),
                 actions(&["<", "abcd"], Some(SocketAction::Stall)),
             ),
-            (Some(ScriptedFault::Error(at(4, None))), actions(&["<", "abcd", "!"], None)),
+            (Some(ScriptedFault::Error(break_after(4, None))), actions(&["<", "abcd", "!"], None)),
             // The content is shorter than `after`: breaks before the end.
             (
-                Some(ScriptedFault::Stall(at(99, None))),
+                Some(ScriptedFault::Stall(break_after(99, None))),
                 actions(&["<", "abcd", "efgh"], Some(SocketAction::Stall)),
             ),
-            (Some(ScriptedFault::Error(at(99, None))), actions(&["<", "abcd", "efgh", "!"], None)),
+            (
+                Some(ScriptedFault::Error(break_after(99, None))),
+                actions(&["<", "abcd", "efgh", "!"], None),
+            ),
         ];
         for (fault, expected) in cases {
             assert_eq!(played(fault.clone(), pacing), expected, "{fault:?}");

@@ -46,7 +46,7 @@ fn t2_a_program_that_is_not_there_stops_nobody() {
         assert_eq!(rig.status("odd").state, ServerState::Ready);
         let seen = rig.board.snapshot("/tools/absent").unwrap();
         assert_eq!(seen.state, "backing off");
-        assert!(seen.waiting.unwrap().for_whom.starts_with("next start"));
+        assert!(seen.waiting.unwrap().awaited.starts_with("next start"));
         assert_eq!(seen.last_error, Some(found));
     });
 }

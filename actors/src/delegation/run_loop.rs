@@ -161,7 +161,7 @@ impl DelegationLoop {
         }
         let (handle, recipient) = (self.subscription.clone(), self.recipient.clone());
         let request = Subscribe { session_id: self.params.child, handle, recipient };
-        self.is_subscribed = self.deps.bus.ask(request).await.is_some();
+        self.is_subscribed = self.deps.bus.request(request).await.is_some();
     }
 
     /// Reads the next page of the child's log and sends new events to the parent. Returns false if

@@ -20,7 +20,7 @@ impl Session {
         command: Command,
         ctx: &mut Context<Self>,
     ) {
-        let stop = async move { stream.ask(llm_stream::StopStream).await };
+        let stop = async move { stream.request(llm_stream::StopStream).await };
         ctx.wait(stop.into_actor(self).map(move |outcome, actor, ctx| {
             let Command { input, reply } = command;
             let Some(StopOutcome::Partial(partial_message)) = outcome else {

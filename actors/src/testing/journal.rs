@@ -52,7 +52,7 @@ pub enum JournalFault {
 /// An in-memory journal. Clones share their data until one of them is [`Self::crash`]ed.
 #[derive(Clone)]
 pub struct MemoryJournal {
-    stored: Arc<Mutex<Stored>>,
+    stored: Arc<Mutex<StoredData>>,
     changed: Arc<watch::Sender<u64>>,
     rules: Arc<Mutex<Vec<FaultRule>>>,
     dead: Arc<AtomicBool>,
@@ -60,7 +60,7 @@ pub struct MemoryJournal {
 
 /// The stored data. Events are stored as JSON, so that encoding errors show in tests.
 #[derive(Default)]
-struct Stored {
+struct StoredData {
     events: BTreeMap<SessionId, Vec<String>>,
     sessions: BTreeMap<SessionId, SessionRow>,
     approvals: BTreeMap<ApprovalId, ApprovalRow>,
@@ -167,7 +167,7 @@ fn unavailable() -> JournalError {
     JournalError::Unavailable("injected fault".to_owned())
 }
 
-impl Stored {
+impl StoredData {
     fn head(&self, session_id: SessionId) -> Seq {
         let count = self.events.get(&session_id).map_or(0, Vec::len);
         Seq(u64::try_from(count).expect("a test stores few events"))

@@ -93,9 +93,9 @@ fn events_of(items: &[FeedItem]) -> Vec<EventRecord> {
     items.iter().filter_map(to_event).collect()
 }
 
-fn text_of(items: &[FeedItem], wanted_id: &MessageId) -> String {
+fn text_of(items: &[FeedItem], id: &MessageId) -> String {
     let to_text = |item: &FeedItem| match &item.kind {
-        FeedKind::Delta { message_id, text, .. } if message_id == wanted_id => Some(text.clone()),
+        FeedKind::Delta { message_id, text, .. } if message_id == id => Some(text.clone()),
         FeedKind::Delta { .. }
         | FeedKind::Event(_)
         | FeedKind::Draining

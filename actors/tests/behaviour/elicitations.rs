@@ -61,7 +61,7 @@ async fn t1_elicitation_answer_is_sent_to_the_tool() {
             let snapshot = world.runtime.status_board.snapshot(&path);
             snapshot
                 .and_then(|snapshot| snapshot.waiting)
-                .is_some_and(|waiting| waiting.for_whom.contains("elicitation"))
+                .is_some_and(|waiting| waiting.awaited.contains("elicitation"))
         };
         eventually("the status board to show the elicitation", waits).await;
         let answer = resolve(&approval, resolution);

@@ -57,7 +57,7 @@ async fn wait_until_waiting_for_lock(world: &TestRuntime, session: SessionId, wa
         let snapshot = world.runtime.status_board.snapshot(&format!("/sessions/{session}"));
         snapshot
             .and_then(|snapshot| snapshot.waiting)
-            .is_some_and(|waiting| waiting.for_whom == expected)
+            .is_some_and(|waiting| waiting.awaited == expected)
     })
     .await;
 }
@@ -91,7 +91,7 @@ async fn t8_calls_with_the_same_lock_key_run_one_at_a_time() {
     gate.wait_for_arrivals(2).await;
     assert_eq!(wallets(&world), [json!("a"), json!("b")]);
     let shown = world.runtime.status_board.snapshot("/turnstile").expect("it is always shown");
-    let waiting = shown.waiting.expect("a call waits").for_whom;
+    let waiting = shown.waiting.expect("a call waits").awaited;
     assert_eq!((shown.state.as_str(), waiting.as_str()), ("taken", "lock release, 1 call waiting"));
     for _ in 0..3 {
         world.model.push(ModelReply::text("content"));

@@ -27,7 +27,7 @@ fn snapshot(world: &TestRuntime, path: &str) -> Option<ActorSnapshot> {
 async fn wait_until_waiting_for(world: &TestRuntime, path: &str, subject: &str) -> ActorSnapshot {
     let waits = || {
         let waiting = snapshot(world, path)?.waiting?;
-        waiting.for_whom.contains(subject).then_some(())
+        waiting.awaited.contains(subject).then_some(())
     };
     eventually(&format!("{path} to wait for {subject}"), || waits().is_some()).await;
     snapshot(world, path).expect("it is on the status board")
@@ -244,7 +244,7 @@ async fn a1_status_board_shows_what_subscribers_wait_for() {
         .await;
     let stalled = all().into_iter().find(|shown| shown.state == "stalled").unwrap();
     assert_eq!(stalled.kind, "Subscriber");
-    assert_eq!(stalled.waiting.unwrap().for_whom, "the client to read");
+    assert_eq!(stalled.waiting.unwrap().awaited, "the client to read");
     let run = world.submit(session, "hi").await;
     world.wait_for_run_end(session, run).await;
     eventually("empty mailboxes", || all().iter().all(|shown| shown.mailbox_depth == 0)).await;

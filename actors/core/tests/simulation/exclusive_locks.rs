@@ -95,7 +95,7 @@ impl LockModel {
             .filter(|(_, (key, status))| is_grantable(*status, key))
             .map(|(call_id, (key, _))| (*call_id, key.clone()))
             .collect();
-        chance.take(&mut grantable)
+        chance.take_random(&mut grantable)
     }
 
     /// T8: a running exclusive call holds its lock, and no other call holds it.

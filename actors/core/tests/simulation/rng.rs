@@ -28,7 +28,7 @@ impl SeededRng {
         &from[self.below(from.len())]
     }
 
-    pub(crate) fn take<T>(&mut self, from: &mut Vec<T>) -> Option<T> {
+    pub(crate) fn take_random<T>(&mut self, from: &mut Vec<T>) -> Option<T> {
         if from.is_empty() {
             return None;
         }

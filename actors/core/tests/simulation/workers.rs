@@ -65,7 +65,7 @@ impl SessionSimulation {
         chance: &mut SeededRng,
         result: Result<Completion, ModelAttemptFailure>,
     ) {
-        let Some(attempt_id) = chance.take(&mut self.model_attempts) else { return };
+        let Some(attempt_id) = chance.take_random(&mut self.model_attempts) else { return };
         let is_current = self.state.active.run.as_ref().is_some_and(|run| {
             matches!(run.phase, StepPhase::Streaming { attempt_id: current, .. } if current == attempt_id)
         });
@@ -78,7 +78,9 @@ impl SessionSimulation {
     }
 
     pub(crate) fn finish_tool_attempt(&mut self, chance: &mut SeededRng) {
-        let Some((call_id, attempt_id)) = chance.take(&mut self.tool_attempts) else { return };
+        let Some((call_id, attempt_id)) = chance.take_random(&mut self.tool_attempts) else {
+            return;
+        };
         let outcome = outcome(chance);
         if let ToolOutcome::NotSent { .. }
         | ToolOutcome::Failed { hint: RetryHint::DidNotRun, .. } = outcome

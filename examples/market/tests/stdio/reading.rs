@@ -24,7 +24,7 @@ fn market_stats_return_the_price() {
 }
 
 #[test]
-fn losses_are_ids_whose_names_are_fetched_in_parallel() {
+fn names_of_losses_are_fetched_in_parallel() {
     let dir = TestDir::new();
     let mut market = dir.open(Era::Stateless);
     let losses = market.call("get_war_losses", json!({ "region_id": 10_000_030 }));
