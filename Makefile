@@ -4,9 +4,9 @@ CONFIG ?= examples/greenroom.toml
 # A path, or postgres://USER:PASSWORD@HOST/NAME; empty for the configured database.
 DATABASE ?=
 
-.PHONY: run test check release crash test-real-model bench bench-core bench-store
+.PHONY: run test check words release crash test-real-model bench bench-core bench-store
 
-# Builds and serves the README's tour, and prints the link to open.
+# Builds and serves the market example, and prints the link to open.
 run:
 	scripts/web.sh
 	cargo build --workspace
@@ -24,9 +24,15 @@ test:
 check:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
+	$(MAKE) words
 	@if command -v cargo-deny >/dev/null; then cargo deny --offline check bans licenses sources; \
 	else echo "cargo-deny is not installed; licences and sources are not checked"; fi
 	$(MAKE) test
+
+# Checks the language of names and doc comments, after a test of the check itself; needs python3.
+words:
+	scripts/check-words-test
+	scripts/check-words
 
 # Builds the server for deployment, target/guided/greenroom, with profile-guided optimisation.
 release:
