@@ -5,7 +5,9 @@ import { defineConfig } from "vite";
 
 const COMPRESSIBLE = /\.(html|js|css|svg)$/;
 
-/** Writes a .br and a .gz copy of each text file, so that the server does not compress at runtime. */
+/**
+ * Writes a .br and a .gz copy of each text file, so that the server does not compress at runtime.
+ */
 function precompress() {
   const listFiles = (folder: string): string[] =>
     readdirSync(folder).flatMap((name) => {
@@ -35,7 +37,8 @@ export default defineConfig({
     modulePreload: { polyfill: false },
   },
   server: {
-    // For `npm run dev` next to a running server. Open the server's sign-in link once to set the cookie.
+    // For `npm run dev` next to a running server. Open the server's sign-in link once to set the
+    // cookie.
     proxy: Object.fromEntries(
       ["/agent", "/admin", "/metrics", "/readyz", "/sign-in"].map((path) => [
         path,

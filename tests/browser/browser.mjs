@@ -65,7 +65,7 @@ export class BrowserUser {
     await this.openPage("chat/new");
     await this.page.locator(".new-pane").waitFor();
     await this.page.getByRole("textbox", { name: "Message" }).fill(text);
-    await this.page.getByRole("button", { name: "Send" }).click();
+    await this.button("Send").click();
     if (selector) await this.page.locator(selector).last().waitFor();
   }
 
@@ -99,7 +99,10 @@ export class BrowserUser {
     }
   }
 
-  /** Returns the accessibility violations that axe finds. Uses CDP, because the page's CSP blocks other scripts. */
+  /**
+   * Returns the accessibility violations that axe finds. Uses CDP, because the page's CSP blocks
+   * other scripts.
+   */
   async findViolations(pageName) {
     await this.page.waitForFunction(() => document.fonts.status === "loaded");
     const cdpSession = await this.context.newCDPSession(this.page);

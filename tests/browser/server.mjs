@@ -1,4 +1,7 @@
-/** A test server: the real binary with the example market tools and a scripted model. It can be killed. */
+/**
+ * A test server: the real binary with the example market tools and a scripted model. It can be
+ * killed.
+ */
 
 import { spawn } from "node:child_process";
 import { openSync } from "node:fs";
@@ -16,7 +19,10 @@ export const TIMEOUT_MS = Number(process.env.GREENROOM_BROWSER_TIMEOUT_MS ?? 60_
 
 /** A running server with its own folder, database and configuration. */
 export class TestServer {
-  /** Starts a server. `script` is placed before the rules of the tour, `configuration` after the example's. */
+  /**
+   * Starts a server. `script` is placed before the rules of the tour, `configuration` after the
+   * example's.
+   */
   static async launch({ script = "", configuration = "", market = {} } = {}) {
     const folder = await mkdtemp(join(tmpdir(), "greenroom-browser-"));
     const server = new TestServer(folder);

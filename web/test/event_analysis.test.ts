@@ -28,7 +28,10 @@ function runWithRetryAndApproval(): SessionBuilder {
   return session;
 }
 
-/** Returns the types of the causal chain that ends with the last event of a type, from effect to cause. */
+/**
+ * Returns the types of the causal chain that ends with the last event of a type, from effect to
+ * cause.
+ */
 function causeTypes(session: SessionBuilder, type: string): string[] {
   const { cause } = traceCauses(session.frames);
   const types = [];

@@ -1,4 +1,6 @@
-/** Prints a summary in the format of cargo's test runner, so that one script can add up all tests. */
+/**
+ * Prints a summary in the format of cargo's test runner, so that one script can add up all tests.
+ */
 
 import type { Reporter, TestModule } from "vitest/node";
 

@@ -1,4 +1,7 @@
-/** Every page in the light and the dark theme: no accessibility violations, and a screenshot of each. */
+/**
+ * Every page in the light and the dark theme: no accessibility violations, and a screenshot of
+ * each.
+ */
 
 import assert from "node:assert/strict";
 import { APPROVAL, BrowserUser, RUN_END } from "../browser.mjs";

@@ -1,4 +1,6 @@
-/** The page of the HTTP API shows every operation, calls one, and loads nothing from other hosts. */
+/**
+ * The page of the HTTP API shows every operation, calls one, and loads nothing from other hosts.
+ */
 
 import assert from "node:assert/strict";
 

@@ -1,4 +1,7 @@
-/** Approvals of every kind, answered on the page: preflight, plan, elicitation, budget and unknown outcome. */
+/**
+ * Approvals of every kind, answered on the page: preflight, plan, elicitation, budget and unknown
+ * outcome.
+ */
 
 import assert from "node:assert/strict";
 import { APPROVAL, BrowserUser, RUN_END } from "../browser.mjs";
@@ -28,7 +31,8 @@ export default async function approvalKinds({ server, browser }) {
   const { page } = ann;
   const card = page.locator(APPROVAL);
 
-  // A preflight plan: one step is reworded, the plan is approved, and its call runs without approval.
+  // A preflight plan: one step is reworded, the plan is approved, and its call runs without
+  // approval.
   await ann.openPage("chat/new");
   await page.getByText("Plan first").click();
   await page.getByRole("textbox", { name: "Message" }).fill("Buy 1000 Tritanium at market price");
@@ -84,7 +88,8 @@ export default async function approvalKinds({ server, browser }) {
   await server.request("PATCH", "/agent/settings", { autonomy_level: 2, budget_limit: null });
   await ann.sendMessage("Transfer 100M ISK to character XYZ", ".approval-card.plan");
   await ann.button("Approve").click();
-  // Values in a tool server's environment are redacted as secrets. MARKET_HANG contains the name of the
+  // Values in a tool server's environment are redacted as secrets. MARKET_HANG contains the name of
+  // the
   // tool, so the locator does not use it.
   await page.locator(".call[data-phase=running]").waitFor();
   await server.kill();

@@ -1,4 +1,6 @@
-/** A child session: its calls and approvals are shown below the `delegate` call and answered there. */
+/**
+ * A child session: its calls and approvals are shown below the `delegate` call and answered there.
+ */
 
 import assert from "node:assert/strict";
 import { APPROVAL, BrowserUser, RUN_END } from "../browser.mjs";
@@ -65,7 +67,8 @@ export default async function delegation({ server, browser }) {
   await page.getByRole("textbox", { name: "Message" }).fill("Where is Tritanium cheapest? Buy 10 there.");
   await page.keyboard.press("Enter");
 
-  // The child's calls and approval are shown below the call. The approval in the inbox links to the root session.
+  // The child's calls and approval are shown below the call. The approval in the inbox links to the
+  // root session.
   const scout = page.locator(".child[data-agent=scout]");
   await scout.locator(APPROVAL).waitFor();
   await scout.locator('.call[data-tool="compare_regions"][data-phase="completed"]').waitFor();

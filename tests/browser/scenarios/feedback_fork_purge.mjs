@@ -54,8 +54,8 @@ export default async function feedbackForkPurge({ server, browser }) {
   await bob.page.getByText("1 unnecessary").waitFor();
   await bob.page.locator(".tile", { hasText: "Rating" }).getByText("5", { exact: true }).waitFor();
 
-  // Edit and resend forks the session before the message and puts its text into the composer.
-  await page.getByRole("button", { name: "Edit and resend" }).click({ force: true });
+  // “Edit message” forks the session before the message and puts its text into the composer.
+  await page.getByRole("button", { name: "Edit message" }).click({ force: true });
   const forked = page.locator(".pane").nth(1);
   await forked.getByText("Fork starts here").waitFor();
   assert.equal(await forked.locator(".bubble").count(), 0);

@@ -11,7 +11,9 @@ export default async function keyboard({ server, browser }) {
     const element = document.activeElement;
     return (element?.getAttribute("aria-label") ?? element?.textContent ?? "").trim();
   });
-  /** Presses Tab until the focus is on an element with the name. Asserts that each focus is visible. */
+  /**
+   * Presses Tab until the focus is on an element with the name. Asserts that each focus is visible.
+   */
   const tabTo = async (name) => {
     for (let stops = 0; stops < 80; stops++) {
       await keys.press("Tab");

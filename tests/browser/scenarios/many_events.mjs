@@ -1,4 +1,7 @@
-/** 100,000 events: the list renders only the visible rows, every event is reachable, and a pause loses none. */
+/**
+ * 100,000 events: the list renders only the visible rows, every event is reachable, and a pause
+ * loses none.
+ */
 
 import assert from "node:assert/strict";
 import { BrowserUser, RUN_END } from "../browser.mjs";

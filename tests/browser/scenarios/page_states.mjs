@@ -1,4 +1,7 @@
-/** The empty, loading and error states of each page, and its recovery after the server was unreachable. */
+/**
+ * The empty, loading and error states of each page, and its recovery after the server was
+ * unreachable.
+ */
 
 import assert from "node:assert/strict";
 import { BrowserUser, RUN_END } from "../browser.mjs";

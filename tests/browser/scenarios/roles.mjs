@@ -17,7 +17,7 @@ export default async function roles({ server, browser }) {
   // A session may not exceed the level of its owner. Higher levels are disabled with a reason.
   await page.getByRole("option", { name: "default: L1" }).waitFor({ state: "attached" });
   const levels = await page.getByRole("combobox", { name: "Autonomy" }).locator("option").evaluateAll((options) => options.map((option) => [option.textContent, option.disabled]));
-  assert.deepEqual(levels.slice(2), [["L1 recommendations", false], ["L2 assisted (above your limit)", true], ["L3 supervised (above your limit)", true]]);
+  assert.deepEqual(levels.slice(2), [["L1 recommendations", false], ["L2 assisted (above limit)", true], ["L3 supervised (above limit)", true]]);
   await ada.sendMessage("Buy 1000 Tritanium at market price", APPROVAL);
   await page.getByRole("link", { name: /Approvals 1 waiting/ }).waitFor();
   await page.getByRole("button", { name: "L1 recommendations" }).click();

@@ -13,7 +13,7 @@ export default async function serverRestart({ server, browser }) {
 
   // A message that cannot be sent stays in the composer.
   await page.getByRole("textbox", { name: "Message" }).fill("and sell it again");
-  await page.getByRole("button", { name: "Send" }).click();
+  await ann.button("Send").click();
   await page.locator(".composer").getByText(/server is unreachable/).waitFor();
   assert.equal(await page.getByRole("textbox", { name: "Message" }).inputValue(), "and sell it again");
   await page.getByRole("textbox", { name: "Message" }).fill("");

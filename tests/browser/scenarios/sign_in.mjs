@@ -1,4 +1,7 @@
-/** Sign-in on the page, first with an invalid key; and again after the sign-in expires on an open page. */
+/**
+ * Sign-in on the page, first with an invalid key; and again after the sign-in expires on an open
+ * page.
+ */
 
 import assert from "node:assert/strict";
 import { BrowserUser } from "../browser.mjs";

@@ -100,7 +100,7 @@ export default async function tour({ server, browser }) {
   await page.getByRole("region", { name: "Workflow price-check" }).waitFor();
   await ann.screenshot("workflow");
   for (const field of await page.locator(".workflow input[required]").all()) if (!await field.inputValue()) await field.fill("34");
-  await page.getByRole("button", { name: "Send" }).click();
+  await ann.button("Send").click();
   await page.locator(RUN_END).waitFor();
   assert.match(await page.locator(".bubble").innerText(), /^\/price-check/);
 

@@ -1,4 +1,7 @@
-/** Two browsers on one session and a third on the inbox: an answer in one closes the approval in all. */
+/**
+ * Two browsers on one session and a third on the inbox: an answer in one closes the approval in
+ * all.
+ */
 
 import assert from "node:assert/strict";
 import { APPROVAL, BrowserUser, RUN_END } from "../browser.mjs";

@@ -1,4 +1,7 @@
-/** A critical call whose arguments contain invisible and reordering characters. They are shown as escapes. */
+/**
+ * A critical call whose arguments contain invisible and reordering characters. They are shown as
+ * escapes.
+ */
 
 import assert from "node:assert/strict";
 import { APPROVAL, BrowserUser, RUN_END } from "../browser.mjs";

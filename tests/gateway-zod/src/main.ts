@@ -1,6 +1,7 @@
 // Usage: node main.js URL TOKEN [SNAPSHOT …]
 //
-// Runs the tour against a live server and validates every frame against the schemas; then validates the
+// Runs the tour against a live server and validates every frame against the schemas; then validates
+// the
 // frames of the snapshot files. Prints one line of JSON; exits with 1 at the first violation.
 
 import assert from "node:assert/strict";

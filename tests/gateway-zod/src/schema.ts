@@ -1,4 +1,5 @@
-// Schemas of the `gateway` dialect as documented in docs/protocol.md. The schemas are strict, so that
+// Schemas of the `gateway` dialect as documented in docs/protocol.md. The schemas are strict, so
+// that
 // an undocumented member is an error.
 
 import { z } from "zod";

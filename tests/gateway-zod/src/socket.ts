@@ -1,4 +1,5 @@
-// A client of the gateway. It validates every message that it sends or receives against the schemas.
+// A client of the gateway. It validates every message that it sends or receives against the
+// schemas.
 
 import WebSocket from "ws";
 import { ClientMessage, parseServerMessage, type ServerMessage } from "./schema.js";

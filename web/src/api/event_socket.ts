@@ -50,7 +50,9 @@ export class EventSocket {
     document.addEventListener("visibilitychange", this.reconnectNow);
   }
 
-  /** Closes the connection because the user is signed out. It stays closed until `start` is called. */
+  /**
+   * Closes the connection because the user is signed out. It stays closed until `start` is called.
+   */
   stop(): void {
     this.stopped = true;
     clearTimeout(this.retryTimer);
@@ -75,7 +77,9 @@ export class EventSocket {
     this.send({ type: "watch" });
   }
 
-  /** Sends a request and returns the server's acknowledgement. Waits while the socket is connecting. */
+  /**
+   * Sends a request and returns the server's acknowledgement. Waits while the socket is connecting.
+   */
   async request(frame: Record<string, unknown>): Promise<JsonObject> {
     const { socket } = this;
     if (socket?.readyState === WebSocket.CONNECTING) {
@@ -134,7 +138,9 @@ export class EventSocket {
     });
   }
 
-  /** Detaches the current socket, so that its messages are ignored, and fails the pending requests. */
+  /**
+   * Detaches the current socket, so that its messages are ignored, and fails the pending requests.
+   */
   private detachSocket(): WebSocket | null {
     const { socket } = this;
     this.socket = null;

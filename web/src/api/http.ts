@@ -92,7 +92,9 @@ export async function getText(path: string, signal?: AbortSignal): Promise<strin
   return (await request("GET", path, undefined, signal)).text();
 }
 
-/** Sends a request with a JSON body. Returns the JSON body of the response, or null if it has none. */
+/**
+ * Sends a request with a JSON body. Returns the JSON body of the response, or null if it has none.
+ */
 export async function sendJson<T>(method: "POST" | "PATCH" | "DELETE", path: string, body?: unknown): Promise<T> {
   const response = await request(method, path, body);
   return (response.status === 204 ? null : response.json()) as Promise<T>;

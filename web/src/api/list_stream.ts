@@ -18,7 +18,9 @@ export interface ListListener<T> {
   onLost(): void;
 }
 
-/** The delay before the stream is reopened after an error response. Browsers do not reconnect then. */
+/**
+ * The delay before the stream is reopened after an error response. Browsers do not reconnect then.
+ */
 const REOPEN_DELAY_MS = 5_000;
 
 /** Follows the list at `path`. Returns a function that stops following it. */

@@ -195,7 +195,9 @@ export interface Verdict {
   required_level?: number | null;
 }
 
-/** The policy of an agent for the current user. `matrix` has a row per level and a column per risk. */
+/**
+ * The policy of an agent for the current user. `matrix` has a row per level and a column per risk.
+ */
 export interface Policy {
   agent: string;
   autonomy_level: number;

@@ -19,7 +19,10 @@ export function approvalSummary({ kind, steps = [], call, tool }: Approval): str
   return escapeUnsafe(`${APPROVAL_TITLES[kind] ?? "Approval"}${toolNames && `: ${toolNames}`}`);
 }
 
-/** Announces new approvals of all sessions, on every page. Does not announce those that exist at the start. */
+/**
+ * Announces new approvals of all sessions, on every page. Does not announce those that exist at the
+ * start.
+ */
 export function useApprovalAnnouncements(): void {
   useEffect(() => {
     const knownIds = new Set<string>();

@@ -17,7 +17,10 @@ import { PlanApproval } from "./plan_approval";
 import { PreflightApproval } from "./preflight_approval";
 import { UnknownOutcomeApproval } from "./unknown_outcome_approval";
 
-/** Shows a pending approval with controls, or the outcome of a closed one. `source` links to its session. */
+/**
+ * Shows a pending approval with controls, or the outcome of a closed one. `source` links to its
+ * session.
+ */
 export function ApprovalCard({ approval, source }: { approval: Approval; source?: ComponentChildren }) {
   const answerState = useAnswer(approval.approval_id);
   const cardRef = useRef<HTMLElement>(null);

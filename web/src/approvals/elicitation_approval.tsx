@@ -1,4 +1,7 @@
-/** An approval of kind `elicitation`: input that a running tool requests, as a form or as a URL to open. */
+/**
+ * An approval of kind `elicitation`: input that a running tool requests, as a form or as a URL to
+ * open.
+ */
 
 import { useState } from "preact/hooks";
 import type { Approval } from "../api/types";
@@ -47,7 +50,10 @@ function ElicitationForm({ approval, answerState, declineButton }: ElicitationPr
   );
 }
 
-/** A URL chosen by the tool. It is shown in full and opened only after the user confirms it in a dialog. */
+/**
+ * A URL chosen by the tool. It is shown in full and opened only after the user confirms it in a
+ * dialog.
+ */
 function UrlElicitation({ approval, answerState, declineButton }: ElicitationProps) {
   const [isConfirming, setConfirming] = useState(false);
   const [wasOpened, setOpened] = useState(false);

@@ -1,4 +1,7 @@
-/** An approval of kind `plan`: each call can be approved, rejected, or approved with edited arguments. */
+/**
+ * An approval of kind `plan`: each call can be approved, rejected, or approved with edited
+ * arguments.
+ */
 
 import { useEffect, useState } from "preact/hooks";
 import { client, type ApprovalAnswer } from "../api/client";
@@ -21,7 +24,10 @@ interface StepChoice {
 const UNDECIDED: StepChoice = { decision: null, edited: null, isValid: true, reason: "" };
 
 let toolsPromise: Promise<Tool[]> | null = null;
-/** Loads the tools once, for the schemas of their arguments. A failed load returns no tools and is retried. */
+/**
+ * Loads the tools once, for the schemas of their arguments. A failed load returns no tools and is
+ * retried.
+ */
 const loadTools = () => (toolsPromise ??= client.listTools().then((loaded) => loaded.tools).catch(() => {
   toolsPromise = null;
   return [];

@@ -3,7 +3,9 @@
 import type { Json, JsonObject } from "../api/types";
 import { hasUnsafeChars, escapeUnsafeJson } from "../components/escaped_text";
 
-/** The kind of a form field. `escaped` is a text with invisible characters, edited as a JSON string. */
+/**
+ * The kind of a form field. `escaped` is a text with invisible characters, edited as a JSON string.
+ */
 export type FieldKind = "text" | "email" | "url" | "date" | "datetime" | "number" | "integer" | "boolean" | "choice" | "choices" | "json" | "escaped";
 
 /** A selectable value and its label. */
@@ -52,7 +54,10 @@ export function schemaFields(schema: JsonObject | undefined, value: JsonObject):
   });
 }
 
-/** True for a text with invisible characters. It is edited as JSON, so that they are visible as escapes. */
+/**
+ * True for a text with invisible characters. It is edited as JSON, so that they are visible as
+ * escapes.
+ */
 const hasHiddenChars = (value: Json | undefined) => typeof value === "string" && hasUnsafeChars(value);
 
 /** Returns the initial value of a form: the defaults of the schema. */

@@ -1,4 +1,7 @@
-/** A form for an object with a JSON schema: the arguments of a call, or the input that a tool requests. */
+/**
+ * A form for an object with a JSON schema: the arguments of a call, or the input that a tool
+ * requests.
+ */
 
 import { useId, useState } from "preact/hooks";
 import type { Json, JsonObject } from "../api/types";

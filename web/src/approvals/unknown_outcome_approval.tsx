@@ -1,4 +1,7 @@
-/** An approval of kind `unknown_outcome`: a call was sent, got no response and may have taken effect. */
+/**
+ * An approval of kind `unknown_outcome`: a call was sent, got no response and may have taken
+ * effect.
+ */
 
 import { useState } from "preact/hooks";
 import type { Json, Approval } from "../api/types";

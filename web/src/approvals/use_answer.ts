@@ -9,7 +9,10 @@ export interface AnswerState {
   /** The name of the button whose answer is being sent. */
   busy: string | null;
   problem: Problem | null;
-  /** Sends an answer. `button` names the button that was pressed. Returns true if the server accepted it. */
+  /**
+   * Sends an answer. `button` names the button that was pressed. Returns true if the server
+   * accepted it.
+   */
   submit: (button: string, answer: ApprovalAnswer) => Promise<boolean>;
 }
 

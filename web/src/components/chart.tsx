@@ -19,7 +19,10 @@ const HEIGHT = 190;
 /** The tick increments of an axis with integer values. */
 const INTEGER_STEPS = [1, 2, 5].flatMap((n) => [0, 1, 2, 3, 4, 5, 6, 7, 8].map((power) => n * 10 ** power)).sort((a, b) => a - b);
 
-/** A bar or line chart. `times` are in seconds since the epoch; `integerAxis` allows only integer ticks. */
+/**
+ * A bar or line chart. `times` are in seconds since the epoch; `integerAxis` allows only integer
+ * ticks.
+ */
 export function Chart({ title, times, series, formatValue, bars = true, integerAxis = false }: {
   title: string; times: number[]; series: Series[]; formatValue: (value: number) => string; bars?: boolean; integerAxis?: boolean;
 }) {
@@ -74,7 +77,10 @@ function padRange(min: number, max: number, times: number[]): [number, number] {
   return [min - pad, max + pad];
 }
 
-/** Stacks bars: each series becomes the sum of itself and the later series, and is drawn before them. */
+/**
+ * Stacks bars: each series becomes the sum of itself and the later series, and is drawn before
+ * them.
+ */
 function stackSeries(series: Series[], bars: boolean): (number | null)[][] {
   if (!bars) return series.map((item) => item.values);
   // A zero value is left out, because its bar would be visible at the edges of the bar above it.

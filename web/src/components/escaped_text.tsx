@@ -22,7 +22,10 @@ export function hasUnsafeChars(text: string): boolean {
   return escapeUnsafe(text) !== text;
 }
 
-/** Formats a value as JSON with JSON escapes for unsafe characters. The JSON parses to the same value. */
+/**
+ * Formats a value as JSON with JSON escapes for unsafe characters. The JSON parses to the same
+ * value.
+ */
 export function escapeUnsafeJson(value: unknown, indent?: number): string {
   return JSON.stringify(value, null, indent).replace(UNSAFE_CHARS, (character) =>
     character.split("").map((unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`).join(""));

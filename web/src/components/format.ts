@@ -81,7 +81,9 @@ export const RISK_LABELS: Record<Risk, string> = {
 /** The names of the autonomy levels, by level. */
 export const LEVEL_LABELS = ["Read only", "Recommendations", "Assisted", "Supervised"];
 
-/** Returns the last six characters of an id. The beginning of ids created at the same time is equal. */
+/**
+ * Returns the last six characters of an id. The beginning of ids created at the same time is equal.
+ */
 export const shortId = (id: string) => id.slice(-6);
 
 /** Returns the title of a session, or its short id if it has no title. */

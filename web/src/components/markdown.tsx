@@ -53,7 +53,9 @@ function renderSanitized(token: Token): string {
   }) as unknown as string;
 }
 
-/** Renders one block. `links` are the link definitions of the whole text, which any block may use. */
+/**
+ * Renders one block. `links` are the link definitions of the whole text, which any block may use.
+ */
 const MarkdownBlock = memo(function MarkdownBlock({ token, links }: { token: Token; links: string }) {
   const html = useMemo(() => renderSanitized(token), [token.raw, links]);
   return <div class="markdown-block" dir="auto" dangerouslySetInnerHTML={{ __html: html }} />;

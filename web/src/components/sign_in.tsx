@@ -1,11 +1,16 @@
-/** The sign-in page. It replaces the page content while the user is signed out; the URL fragment stays. */
+/**
+ * The sign-in page. It replaces the page content while the user is signed out; the URL fragment
+ * stays.
+ */
 
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { type Problem, toProblem } from "../api/http";
 import { currentUser, signIn } from "../state/app_state";
 import { Button } from "./ui";
 
-/** True if the URL contains a token, which the server rejected. The token is removed from the URL. */
+/**
+ * True if the URL contains a token, which the server rejected. The token is removed from the URL.
+ */
 const hasRejectedToken = new URLSearchParams(location.search).has("token");
 if (hasRejectedToken) history.replaceState(null, "", location.pathname + location.hash);
 

@@ -1,4 +1,7 @@
-/** Components that show relative times, elapsed times and countdowns, with the exact time as tooltip. */
+/**
+ * Components that show relative times, elapsed times and countdowns, with the exact time as
+ * tooltip.
+ */
 
 import { Store, useStore } from "../state/store";
 import { formatCountdown, formatDateTime, formatRelative } from "./format";

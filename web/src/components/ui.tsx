@@ -9,7 +9,9 @@ import { RISK_LABELS } from "./format";
 
 type Tone = "plain" | "primary" | "danger" | "quiet";
 
-/** A button. A busy button ignores clicks; it is not `disabled`, because that would lose the focus. */
+/**
+ * A button. A busy button ignores clicks; it is not `disabled`, because that would lose the focus.
+ */
 export function Button({ tone = "plain", icon, children, busy = false, onClick, ...rest }: {
   tone?: Tone; icon?: IconName; busy?: boolean;
 } & Omit<JSX.IntrinsicElements["button"], "icon">) {

@@ -3,7 +3,10 @@
 import type { RefObject } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
 
-/** The minimum page width for a focus on the composer. On phones it would open the on-screen keyboard. */
+/**
+ * The minimum page width for a focus on the composer. On phones it would open the on-screen
+ * keyboard.
+ */
 const KEYBOARD_FOCUS_MIN_WIDTH_PX = 760;
 
 /**
@@ -34,7 +37,10 @@ function findFocusTarget(container: HTMLElement, siblingSelector: string): (() =
   return () => target?.focus();
 }
 
-/** Focuses the element in `container` that matches `selector` if a change of `content` lost the focus. */
+/**
+ * Focuses the element in `container` that matches `selector` if a change of `content` lost the
+ * focus.
+ */
 export function useRestoreFocus(container: RefObject<HTMLElement | null>, selector: string, content: unknown): void {
   const previousContent = useRef(content);
   useLayoutEffect(() => {

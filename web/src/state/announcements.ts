@@ -9,7 +9,9 @@ export interface Announcement {
   text: string;
 }
 
-/** The number of announcements that stay in the document, so that simultaneous ones are all read. */
+/**
+ * The number of announcements that stay in the document, so that simultaneous ones are all read.
+ */
 const KEPT_MAX = 4;
 
 /** The most recent announcements, oldest first. */
@@ -21,7 +23,10 @@ export function announce(text: string): void {
   announcements.update((before) => [...before, { id: ++lastId, text }].slice(-KEPT_MAX));
 }
 
-/** Returns the announcement text and the time of the run that ended between two states of a session, if any. */
+/**
+ * Returns the announcement text and the time of the run that ended between two states of a session,
+ * if any.
+ */
 export function runEndBetween(before: SessionView, after: SessionView): { text: string; at: string } | null {
   const end = after.items.findLast((item) => item.kind === "end");
   if (end?.kind !== "end" || end.seq <= before.seq) return null;

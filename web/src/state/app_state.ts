@@ -101,7 +101,9 @@ onSignedOut((problem) => {
   if (currentUser.get()) socket.stop();
 });
 
-/** Signs in with a token or an API key. The page keeps its state if it is the same user as before. */
+/**
+ * Signs in with a token or an API key. The page keeps its state if it is the same user as before.
+ */
 export async function signIn(token: string): Promise<void> {
   await client.signIn(token);
   const before = currentUser.get();
@@ -134,7 +136,9 @@ const FOLLOWED_SESSIONS_MAX = 60;
 const followed = new Map<string, () => void>();
 let following = false;
 
-/** Subscribes a non-administrator, who cannot watch all sessions, to each of their newest sessions. */
+/**
+ * Subscribes a non-administrator, who cannot watch all sessions, to each of their newest sessions.
+ */
 function followOwnSessions(list: Session[]): void {
   if (currentUser.get()?.role === "admin") return;
   const followIds = new Set(list.filter((session) => session.status !== "closed").slice(0, FOLLOWED_SESSIONS_MAX).map((session) => session.session_id));
@@ -240,7 +244,9 @@ export class OpenSession {
 
   constructor(readonly session_id: string) {}
 
-  /** Registers a pane; the first one loads the session. Returns a function that releases the pane. */
+  /**
+   * Registers a pane; the first one loads the session. Returns a function that releases the pane.
+   */
   retain(): () => void {
     this.paneCount += 1;
     if (this.paneCount === 1) void this.load();

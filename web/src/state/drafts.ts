@@ -2,7 +2,9 @@
 
 const drafts = new Map<string, string>();
 
-/** Returns the unsent text stored under `key`: a session id, or `new` for a session not yet created. */
+/**
+ * Returns the unsent text stored under `key`: a session id, or `new` for a session not yet created.
+ */
 export const getDraft = (key: string): string => drafts.get(key) ?? "";
 
 /** Stores the unsent text under `key`; an empty text deletes the draft. */

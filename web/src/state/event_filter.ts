@@ -3,7 +3,9 @@
 import { fromFlat } from "../api/frames";
 import type { Frame } from "../api/types";
 
-/** The filter of the event list. Empty fields match everything. `kind` is a group or an event type. */
+/**
+ * The filter of the event list. Empty fields match everything. `kind` is a group or an event type.
+ */
 export interface Filter {
   session: string;
   kind: string;
@@ -25,7 +27,10 @@ export const EVENT_GROUPS: Record<string, { label: string; types: Set<string> }>
   sessions: { label: "Sessions", types: new Set(["session_created", "session_forked", "session_closed", "session_settings_changed", "run_started", "done", "error"]) },
 };
 
-/** Returns a predicate for the filter. `getTool` returns the tool of an event, also of one that names only its call. */
+/**
+ * Returns a predicate for the filter. `getTool` returns the tool of an event, also of one that
+ * names only its call.
+ */
 export function eventMatcher(filter: Filter, getTool: (frame: Frame) => string): (frame: Frame) => boolean {
   const words = filter.words.trim().toLowerCase();
   const group = EVENT_GROUPS[filter.kind];

@@ -1,4 +1,6 @@
-/** The committed events of all sessions that the page received, in order of arrival, up to a limit. */
+/**
+ * The committed events of all sessions that the page received, in order of arrival, up to a limit.
+ */
 
 import { client } from "../api/client";
 import type { Frame, Session } from "../api/types";

@@ -62,7 +62,10 @@ export function buildRuns(frames: Frame[]): RunSpans[] {
   return [...runs.values()].map((run) => run.build());
 }
 
-/** Assigns each subject of a lane to the first row that is free for its duration. Returns the number of rows. */
+/**
+ * Assigns each subject of a lane to the first row that is free for its duration. Returns the number
+ * of rows.
+ */
 function assignRows(spans: Span[]): number {
   const intervals = new Map<string, { from: number; to: number }>();
   for (const span of spans) {
@@ -138,7 +141,8 @@ class RunSpansBuilder {
         this.spans.push({ lane: tool, kind: "denied", label: `${tool} denied`, from: time, to: time, state: "bad", seq: frame.seq ?? 0, subject: call, row: 0 });
         break;
       case "child_event":
-        // A child's steps and calls belong to the child's own timeline. Its approvals also block this run.
+        // A child's steps and calls belong to the child's own timeline. Its approvals also block
+        // this run.
         this.applyChildEvent(fromFlat(object(body.event)), frame);
         break;
       case "waiting_for_approval":

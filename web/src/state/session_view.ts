@@ -374,7 +374,10 @@ function endRun(draft: SessionView, frame: Frame, outcome: "completed" | "cancel
   });
 }
 
-/** Returns the initial view of a fork: the conversation of its source without open calls and approvals. */
+/**
+ * Returns the initial view of a fork: the conversation of its source without open calls and
+ * approvals.
+ */
 export function viewForFork(source: SessionView): SessionView {
   const ended = new Set<CallPhase>(["completed", "failed", "denied"]);
   const calls = Object.entries(source.calls).map(([id, call]) => [

@@ -30,7 +30,10 @@ export class Store<T> {
   }
 }
 
-/** Returns the selected part of the store's value and re-renders the component when that part changes. */
+/**
+ * Returns the selected part of the store's value and re-renders the component when that part
+ * changes.
+ */
 export function useStore<T, S = T>(store: Store<T>, select: (value: T) => S = (value) => value as unknown as S): S {
   const [, render] = useState(0);
   const selected = select(store.get());

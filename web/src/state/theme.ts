@@ -1,4 +1,7 @@
-/** The colour theme. It follows the system until the user selects one, which is stored in the browser. */
+/**
+ * The colour theme. It follows the system until the user selects one, which is stored in the
+ * browser.
+ */
 
 import { Store } from "./store";
 

@@ -42,7 +42,10 @@ function PendingApprovals() {
   return <><h2 class="sr-only">Pending approvals</h2><ul class="inbox">{sorted.map((approval) => <li key={approval.approval_id}><ApprovalCard approval={approval} source={<ApprovalSource approval={approval} />} /></li>)}</ul></>;
 }
 
-/** Returns true if the user may open the session. Approvers may not open the sessions of other users. */
+/**
+ * Returns true if the user may open the session. Approvers may not open the sessions of other
+ * users.
+ */
 function canOpenSession(approval: Approval): boolean {
   const user = currentUser.get();
   return user?.role === "admin" || approval.user_id === undefined || approval.user_id === user?.user_id;

@@ -9,7 +9,10 @@ import { type ChildSession, childSessionsOfCall, type SessionView, type SessionI
 import { routeUrl } from "../../state/route";
 import { CallCard } from "./call_card";
 
-/** Shows a call and its child sessions. A call that waits for approval is shown by its approval card. */
+/**
+ * Shows a call and its child sessions. A call that waits for approval is shown by its approval
+ * card.
+ */
 export function CallItem({ id, view, children, session_id }: {
   id: string; view: SessionView; children: SessionView["children"]; session_id: string;
 }) {

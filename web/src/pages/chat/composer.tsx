@@ -120,7 +120,7 @@ export function Composer({ draftKey, state, problem, onSend, onCancel, options }
             { value: "interrupt", label: "Interrupt", title: "Cancels this run and starts a run with the message" },
           ]} />
         ) : options}
-        <span class="keyboard-hint"><kbd>Enter</kbd> to send · <kbd>Shift Enter</kbd> for a new line</span>
+        <span class="keyboard-hint"><kbd>Enter</kbd> to send · <kbd>Shift Enter</kbd> for new line</span>
       </div>
     </form>
   );

@@ -16,7 +16,10 @@ import { useStore } from "../../state/store";
 const STARS = [1, 2, 3, 4, 5];
 const STAR_LABELS = ["bad", "poor", "fair", "good", "great"];
 
-/** Shows the ratings of an answer and a form to rate it. `actions` are shown next to the rating button. */
+/**
+ * Shows the ratings of an answer and a form to rate it. `actions` are shown next to the rating
+ * button.
+ */
 export function Rating({ session_id, message_id, entries, actions }: {
   session_id: string; message_id: string; entries: Feedback<number>[]; actions: ComponentChildren;
 }) {

@@ -88,7 +88,7 @@ export function NewSessionPane({ onCreated, leading }: { onCreated: (session_id:
               <option value="">default{ceiling !== null && `: L${ceiling}`}</option>
               {LEVEL_LABELS.map((name, index) => {
                 const isAboveCeiling = ceiling !== null && index > ceiling;
-                return <option key={name} value={String(index)} disabled={isAboveCeiling}>L{index} {name.toLowerCase()}{isAboveCeiling && " (above your limit)"}</option>;
+                return <option key={name} value={String(index)} disabled={isAboveCeiling}>L{index} {name.toLowerCase()}{isAboveCeiling && " (above limit)"}</option>;
               })}
             </select></label>
             <label class="toggle"><input type="checkbox" checked={preflight} onChange={(event) => setPreflight(event.currentTarget.checked)} /><span>Plan first</span></label>

@@ -60,7 +60,7 @@ function CloseSessionDialog({ session_id, onClose }: { session_id: string; onClo
     <Dialog title="Close this session?" onClose={onClose} actions={
       <><Button onClick={onClose}>Cancel</Button><Button tone="danger" onClick={() => void close()}>Close session</Button></>
     }>
-      <p>A current run is cancelled. The session can still be read and forked, but accepts no more messages.</p>
+      <p>The current run, if any, is cancelled. The session can still be read and forked, but accepts no more messages.</p>
       {problem && <p class="error-text" role="alert">{problem}</p>}
     </Dialog>
   );
@@ -84,7 +84,7 @@ function PurgeSessionDialog({ session_id, title, onClose }: { session_id: string
     <Dialog title="Delete this session permanently?" onClose={onClose} actions={
       <><Button onClick={onClose}>Cancel</Button><Button tone="danger" icon="trash" busy={busy} disabled={!isConfirmed} onClick={() => void purge()}>Delete permanently</Button></>
     }>
-      <p><strong>{title ?? `Session ${shortId(session_id)}`}</strong>: a current run is cancelled. The messages, calls and approvals of the session are removed from the log and cannot be restored. Forks are kept, and the session’s cost still counts.</p>
+      <p><strong>{title ?? `Session ${shortId(session_id)}`}</strong>: the current run, if any, is cancelled. The messages, calls and approvals of the session are removed from the log and cannot be restored. Forks are kept, and the session’s cost still counts.</p>
       <Toggle label="I understand that this cannot be undone" checked={isConfirmed} onChange={setConfirmed} />
       {problem && <p class="error-text" role="alert">{problem}</p>}
     </Dialog>

@@ -70,7 +70,7 @@ const ItemView = memo(function ItemView({ item, ratings, actions }: { item: Text
     case "user":
       return (
         <div class="user-message">
-          <IconButton icon="pencil" label="Edit and resend" title="Edit and resend in a fork of the session" onClick={() => actions.onEditMessage(item.seq - 1, item.text)} />
+          <IconButton icon="pencil" label="Edit message" title="Edit the message in a fork of the session" onClick={() => actions.onEditMessage(item.seq - 1, item.text)} />
           <article class="bubble" dir="auto" aria-label="You" title={formatDateTime(Date.parse(item.at))}>{item.text}</article>
         </div>
       );
@@ -120,7 +120,10 @@ function CopyButton({ text }: { text: string }) {
   return <IconButton icon={copied ? "check" : "copy"} label={copied ? "Copied" : "Copy answer"} onClick={copy} />;
 }
 
-/** Marks the point up to which the model reads a summary instead of the messages, which stay visible. */
+/**
+ * Marks the point up to which the model reads a summary instead of the messages, which stay
+ * visible.
+ */
 function Summary({ item }: { item: Extract<SessionItem, { kind: "summary" }> }) {
   return (
     <details class="summary-mark">

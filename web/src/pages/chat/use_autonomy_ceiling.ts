@@ -4,7 +4,10 @@ import { client } from "../../api/client";
 import { useLoad } from "../../components/use_load";
 import { currentUser } from "../../state/app_state";
 
-/** Returns the autonomy level in the settings of a user, or of the current user. Null until it is loaded. */
+/**
+ * Returns the autonomy level in the settings of a user, or of the current user. Null until it is
+ * loaded.
+ */
 export function useAutonomyCeiling(user_id?: string): number | null {
   const otherUser = user_id && user_id !== currentUser.get()?.user_id ? user_id : undefined;
   return useLoad(() => client.getSettings(otherUser), [otherUser]).value?.autonomy_level ?? null;

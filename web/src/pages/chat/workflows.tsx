@@ -1,4 +1,6 @@
-/** Workflows in the composer: found with `/`, filled in with a form and sent instead of a message. */
+/**
+ * Workflows in the composer: found with `/`, filled in with a form and sent instead of a message.
+ */
 
 import { useEffect, useState } from "preact/hooks";
 import { client, type WorkflowRequest } from "../../api/client";
@@ -21,7 +23,10 @@ export function useWorkflows(enabled: boolean): Workflow[] {
   return workflows;
 }
 
-/** Returns the workflows whose name or description contains the text; those whose name starts with it first. */
+/**
+ * Returns the workflows whose name or description contains the text; those whose name starts with
+ * it first.
+ */
 export function matchWorkflows(workflows: Workflow[], text: string): Workflow[] {
   const searchText = text.replace(/^\//, "").trim().toLowerCase();
   return workflows.filter((workflow) => `${workflow.name} ${workflow.description ?? ""}`.toLowerCase().includes(searchText))

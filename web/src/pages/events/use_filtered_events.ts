@@ -23,7 +23,9 @@ export interface FilteredEvents {
   version: number;
 }
 
-/** Returns the events of the log that match the filter. While paused, the result does not change. */
+/**
+ * Returns the events of the log that match the filter. While paused, the result does not change.
+ */
 export function useFilteredEvents(log: EventLog, filter: Filter, paused: boolean): FilteredEvents {
   const version = useStore(log.version);
   const stateRef = useRef<FilterState>({ key: "", generation: -1, scannedCount: 0, rows: [], tools: new Map() });
@@ -41,7 +43,10 @@ export function useFilteredEvents(log: EventLog, filter: Filter, paused: boolean
   return { rows: state.rows, heldBack: 0, version };
 }
 
-/** Returns the tool of an event. For an event that names only its call, this is the tool of the call. */
+/**
+ * Returns the tool of an event. For an event that names only its call, this is the tool of the
+ * call.
+ */
 function resolveTool(frame: Frame, tools: Map<string, string>): string {
   const call = typeof frame.body.call_id === "string" ? frame.body.call_id : "";
   const tool = toolOfEvent(frame);

@@ -1,4 +1,6 @@
-/** The tools page: the policy matrix, the tool servers, and the verdict of each tool at every level. */
+/**
+ * The tools page: the policy matrix, the tool servers, and the verdict of each tool at every level.
+ */
 
 import { useMemo, useState } from "preact/hooks";
 import { client } from "../../api/client";

@@ -81,7 +81,9 @@ function Tiles({ totals, statistics }: { totals: Totals; statistics: Statistics 
 
 const formatOptionalDuration = (ms: number | null | undefined) => (ms === null || ms === undefined ? "–" : formatDuration(ms));
 
-/** Returns the summary with the highest count. Percentiles of several summaries cannot be combined. */
+/**
+ * Returns the summary with the highest count. Percentiles of several summaries cannot be combined.
+ */
 function largestSummary(summaries: Statistics["models"][string]["step_ms"][]) {
   return summaries.reduce((largest, item) => (largest && largest.count >= item.count ? largest : item), undefined as (typeof summaries)[number] | undefined);
 }
