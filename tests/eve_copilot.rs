@@ -1,4 +1,4 @@
-//! The catalog of the EVE co-pilot, as the configuration loader reads it (G15).
+//! Tests of the catalog of the EVE co-pilot, loaded as configuration (G15).
 
 use greenroom::configuration::{Configuration, Environment};
 use greenroom_core::policy::{
@@ -8,7 +8,7 @@ use greenroom_core::policy::{
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// The tools there are to be: a name and its risk a line, groups as comments.
+/// The required tools: one name and risk per line, with comments for groups.
 const LIST: &str = include_str!("fixtures/eve-tools.txt");
 
 fn listed() -> Vec<(&'static str, &'static str)> {
@@ -18,10 +18,10 @@ fn listed() -> Vec<(&'static str, &'static str)> {
 
 fn configuration() -> Configuration {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/eve-copilot.toml");
-    Configuration::load(Some(&example), &Environment::new()).expect("the example is good")
+    Configuration::load(Some(&example), &Environment::new()).expect("the example is valid")
 }
 
-/// The book of a server that offers these tools and says nothing of them.
+/// Builds the registry of a server with these tools, which provides only their names.
 fn build_registry<'a>(
     configuration: &Configuration,
     names: impl IntoIterator<Item = &'a str>,
@@ -42,7 +42,7 @@ fn verdict(
     settings: &Settings,
     call: Value,
 ) -> Verdict {
-    let judging = JudgeContext {
+    let context = JudgeContext {
         settings,
         matrix: &configuration.matrix,
         headless: false,
@@ -51,37 +51,37 @@ fn verdict(
         agent: "default",
         remaining_budget: None,
     };
-    judge_call(tool, &call, &judging)
+    judge_call(tool, &call, &context)
 }
 
 #[test]
-fn g15_every_tool_of_the_list_has_its_risk_and_there_are_no_others() {
+fn g15_catalog_has_exactly_the_listed_tools_with_their_risks() {
     let configuration = configuration();
     let listed = listed();
-    let book = build_registry(&configuration, listed.iter().map(|(name, _)| *name));
+    let registry = build_registry(&configuration, listed.iter().map(|(name, _)| *name));
     for (name, risk) in &listed {
-        let tool = book.get(name).expect("every tool has its own name");
+        let tool = registry.get(name).expect("every tool has its own name");
         assert_eq!((tool.risk.name(), &tool.risk_source), (*risk, &RiskSource::Catalog), "{name}");
         assert!(!tool.description.is_empty() && tool.denial_reason.is_none(), "{name}");
     }
-    let counts = Risk::ALL.map(|risk| book.iter().filter(|tool| tool.risk == risk).count());
-    assert_eq!((counts, book.iter().count()), ([90, 21, 4, 0], 115));
-    let written: toml::Table =
-        include_str!("../examples/eve-copilot.toml").parse().expect("it is TOML");
-    assert_eq!(written["tools"].as_table().map(toml::Table::len), Some(115));
-    // What the server adds later is denied until somebody describes it.
+    let counts = Risk::ALL.map(|risk| registry.iter().filter(|tool| tool.risk == risk).count());
+    assert_eq!((counts, registry.iter().count()), ([90, 21, 4, 0], 115));
+    let example: toml::Table =
+        include_str!("../examples/eve-copilot.toml").parse().expect("the example is TOML");
+    assert_eq!(example["tools"].as_table().map(toml::Table::len), Some(115));
+    // A tool that the server adds later is denied until it is in the catalog.
     let unknown = self::build_registry(&configuration, ["frobnicate"]);
     assert!(unknown.get("frobnicate").is_some_and(|tool| tool.denial_reason.is_some()));
 }
 
 #[test]
-fn g15_at_level_1_lists_are_created_at_once_and_deleted_after_asking() {
+fn g15_level_1_allows_creating_lists_and_asks_before_deleting() {
     let configuration = configuration();
     let settings = Settings::default();
     assert_eq!(settings.autonomy_level, Autonomy::Recommendations);
-    let book = build_registry(&configuration, listed().into_iter().map(|(name, _)| name));
+    let registry = build_registry(&configuration, listed().into_iter().map(|(name, _)| name));
     let verdict = |name: &str| {
-        let tool = book.get(name).expect("it is listed");
+        let tool = registry.get(name).expect("the tool is listed");
         verdict(&configuration, tool, &settings, json!({"name": "Ships", "list_id": 7}))
     };
     assert!(matches!(verdict("create_shopping_list"), Verdict::Allow { .. }));
@@ -93,9 +93,9 @@ fn g15_at_level_1_lists_are_created_at_once_and_deleted_after_asking() {
 }
 
 #[test]
-fn g15_tools_of_a_region_keep_to_the_user_s() {
+fn g15_tools_of_a_region_are_limited_to_allowed_regions() {
     let configuration = configuration();
-    let book = build_registry(&configuration, ["get_market_stats", "search_item"]);
+    let registry = build_registry(&configuration, ["get_market_stats", "search_item"]);
     let restricted = Settings { allowed_regions: Some([10000002].into()), ..Settings::default() };
     for (tool, settings, call, is_allowed) in [
         ("get_market_stats", &restricted, json!({"type_id": 34, "region_id": 10000002}), true),
@@ -104,23 +104,23 @@ fn g15_tools_of_a_region_keep_to_the_user_s() {
         ("get_market_stats", &Settings::default(), json!({"type_id": 34}), true),
         ("search_item", &restricted, json!({"query": "trit"}), true),
     ] {
-        let found = verdict(&configuration, book.get(tool).expect("it is there"), settings, call);
-        match found {
+        let tool_entry = registry.get(tool).expect("the tool is registered");
+        match verdict(&configuration, tool_entry, settings, call) {
             Verdict::Allow { .. } => assert!(is_allowed, "{tool}"),
             Verdict::Deny(denial) => {
                 assert!(!is_allowed && denial.reason.contains("does not allow this region"));
             }
-            Verdict::Ask { .. } | Verdict::OverBudget { .. } => panic!("{tool} only reads"),
+            Verdict::Ask { .. } | Verdict::OverBudget { .. } => panic!("{tool} is read-only"),
         }
     }
 }
 
 #[test]
-fn g15_the_analyst_only_reads() {
+fn g15_analyst_has_only_read_only_tools() {
     let configuration = configuration();
-    let name = "analyst".parse().expect("it is a name");
+    let name = "analyst".parse().expect("the name is valid");
     let analyst = &configuration.agents[&name];
-    let used: Vec<_> =
+    let tools: Vec<_> =
         listed().into_iter().filter(|(name, _)| analyst.can_use_tool(name)).collect();
-    assert!(used.len() > 60 && used.iter().all(|(_, risk)| *risk == "read_only"), "{used:?}");
+    assert!(tools.len() > 60 && tools.iter().all(|(_, risk)| *risk == "read_only"), "{tools:?}");
 }

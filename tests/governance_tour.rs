@@ -1,7 +1,7 @@
-//! The tour in `docs/governance.md`, as a reader would follow it: every block of commands in one
-//! shell, against the real binary with the example's configuration, and what is printed below a
-//! block is looked for in its output.
-#![allow(clippy::unwrap_used, reason = "a failed step of a test is its verdict")]
+//! Tests the tour in `docs/governance.md`: runs every block of commands in one shell, against the
+//! real binary with the example's configuration, and checks that the output contains the lines
+//! printed below each block.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -11,7 +11,7 @@ use std::{
 
 const TOKEN: &str = "the-token-of-the-tour-0123456789";
 
-/// A block of commands, and the lines that must be found in what it prints, in order.
+/// A block of commands, and the lines that its output must contain, in order.
 #[derive(Debug, Default)]
 struct TourBlock {
     commands: String,
@@ -22,33 +22,33 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The stops of the page's tour.
+/// Returns the blocks of the section "The tour".
 fn parse_blocks(page: &str) -> Vec<TourBlock> {
     let tour = page.split("\n## The tour\n").nth(1).expect("the page has a tour");
     let tour = tour.split("\n## ").next().unwrap_or_default();
-    let mut stops: Vec<TourBlock> = Vec::new();
-    let mut block = None;
+    let mut blocks: Vec<TourBlock> = Vec::new();
+    let mut fence = None;
     for line in tour.lines() {
-        match (block, line) {
+        match (fence, line) {
             (None, "```sh") => {
-                stops.push(TourBlock::default());
-                block = Some("sh");
+                blocks.push(TourBlock::default());
+                fence = Some("sh");
             }
-            (None, "```text") => block = Some("text"),
-            (Some(_), "```") => block = None,
+            (None, "```text") => fence = Some("text"),
+            (Some(_), "```") => fence = None,
             (Some("sh"), _) => {
-                let stop = stops.last_mut().unwrap();
-                stop.commands.push_str(line);
-                stop.commands.push('\n');
+                let block = blocks.last_mut().unwrap();
+                block.commands.push_str(line);
+                block.commands.push('\n');
             }
-            (Some(_), _) => stops.last_mut().unwrap().expected.push(line.to_owned()),
+            (Some(_), _) => blocks.last_mut().unwrap().expected.push(line.to_owned()),
             (None, _) => {}
         }
     }
-    stops
+    blocks
 }
 
-/// A running server; dropping it kills it.
+/// A running server, killed on drop.
 struct Server(Child);
 
 impl Drop for Server {
@@ -62,8 +62,8 @@ fn binary() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_greenroom"))
 }
 
-/// The example's server in `folder`, and its address.
-fn serve(folder: &Path) -> (Server, String) {
+/// Starts the server of the example in `folder` and returns it with its address.
+fn start_server(folder: &Path) -> (Server, String) {
     let mut child = Command::new(binary())
         .args(["serve", "--config"])
         .arg(root().join("examples/greenroom.toml"))
@@ -84,23 +84,23 @@ fn serve(folder: &Path) -> (Server, String) {
         let end = rest.find(|c: char| c != '.' && c != ':' && !c.is_ascii_digit());
         Some(rest[..end.unwrap_or(rest.len())].to_owned())
     });
-    // What it prints later must have somewhere to go.
+    // The server blocks when nothing reads its output.
     std::thread::spawn(move || lines.for_each(drop));
-    (Server(child), address.expect("the server says where it listens"))
+    (Server(child), address.expect("the server prints its address"))
 }
 
 #[test]
-fn g1_to_g16_the_tour_of_governance_does_what_it_says() {
+fn g1_to_g16_governance_tour_prints_documented_output() {
     let page = std::fs::read_to_string(root().join("docs/governance.md")).unwrap();
-    let stops = parse_blocks(&page);
-    assert!(stops.len() >= 8, "the tour has lost its stops: {stops:?}");
+    let blocks = parse_blocks(&page);
+    assert!(blocks.len() >= 8, "blocks are missing: {blocks:?}");
     let folder = tempfile::tempdir().unwrap();
-    let (_server, address) = serve(folder.path());
+    let (_server, address) = start_server(folder.path());
 
-    // One shell for all: what a block defines, the next ones use.
+    // All blocks run in one shell, because later blocks use variables of earlier ones.
     let mut script = "set -euo pipefail\n".to_owned();
-    for (number, stop) in (1..).zip(&stops) {
-        script.push_str(&format!("echo '=== stop {number}'\n{}", stop.commands));
+    for (number, block) in (1..).zip(&blocks) {
+        script.push_str(&format!("echo '=== block {number}'\n{}", block.commands));
     }
     script.push_str("echo '=== end'\n");
     let path =
@@ -119,18 +119,18 @@ fn g1_to_g16_the_tour_of_governance_does_what_it_says() {
         .stdin(Stdio::null())
         .output();
     let output = shell.unwrap();
-    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-    let told =
-        format!("{printed}\n--- on standard error\n{}", String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && printed.contains("=== end"), "{told}");
-    let parts: Vec<_> = printed.split("=== ").skip(1).collect();
-    for (stop, part) in stops.iter().zip(parts) {
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let log = format!("{stdout}\n--- on standard error\n{stderr}");
+    assert!(output.status.success() && stdout.contains("=== end"), "{log}");
+    let parts: Vec<_> = stdout.split("=== ").skip(1).collect();
+    for (block, part) in blocks.iter().zip(parts) {
         let mut rest = part;
-        for line in &stop.expected {
-            let at = rest
+        for line in &block.expected {
+            let start = rest
                 .find(line.as_str())
-                .unwrap_or_else(|| panic!("no {line:?} in:\n{part}\n{told}"));
-            rest = &rest[at + line.len()..];
+                .unwrap_or_else(|| panic!("no {line:?} in:\n{part}\n{log}"));
+            rest = &rest[start + line.len()..];
         }
     }
 }

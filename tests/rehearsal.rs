@@ -1,9 +1,9 @@
-//! The rehearsal as clients meet it (M5): over real HTTP, through the providers' own SDKs and raw.
+//! Tests of the rehearsal model over real HTTP (M5), with the providers' SDKs and with raw requests.
 //!
-//! The SDK tests need Python with the SDKs: `scripts/test-deps.sh` installs it, and
-//! `GREENROOM_TEST_PYTHON` may name another.
+//! The SDK tests need Python with the SDKs. `scripts/test-deps.sh` installs it;
+//! `GREENROOM_TEST_PYTHON` overrides the path of Python.
 
-#![allow(clippy::unwrap_used, reason = "a failed step of a test is its verdict")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -20,17 +20,17 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-fn wires() -> RehearsalServer {
+fn start_wires() -> RehearsalServer {
     let script = Script::load(&root().join("tests/fidelity/wires.toml")).unwrap();
     RehearsalServer::start(script, ANY_PORT).unwrap()
 }
 
-fn scripted(script: &str) -> RehearsalServer {
+fn start_scripted(script: &str) -> RehearsalServer {
     RehearsalServer::start(Script::parse(script).unwrap(), ANY_PORT).unwrap()
 }
 
-/// Runs an SDK script against the rehearsal; what it prints.
-async fn sdk(script: &str, url: &str) -> Value {
+/// Runs an SDK script against the rehearsal and returns the JSON that the script prints.
+async fn run_sdk(script: &str, url: &str) -> Value {
     let python = std::env::var_os("GREENROOM_TEST_PYTHON")
         .map_or_else(|| root().join("target/test-deps/venv/bin/python"), PathBuf::from);
     let output = tokio::process::Command::new(&python)
@@ -38,7 +38,7 @@ async fn sdk(script: &str, url: &str) -> Value {
         .arg(url)
         .output()
         .await
-        .unwrap_or_else(|e| panic!("{}: {e}; run scripts/test-deps.sh", python.display()));
+        .unwrap_or_else(|error| panic!("{}: {error}; run scripts/test-deps.sh", python.display()));
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
     serde_json::from_slice(&output.stdout).unwrap()
@@ -52,10 +52,10 @@ fn call(name: &str, arguments: Value) -> Value {
     json!({"call": name, "arguments": arguments})
 }
 
-/// What both SDKs must have understood, streamed and whole.
+/// Checks a message that an SDK has received both as a stream and as a whole.
 fn check_both(got: &Value, content: &Value, stop: &str) {
-    for way in ["streamed", "whole"] {
-        check(&got[way], content, stop);
+    for mode in ["streamed", "whole"] {
+        check(&got[mode], content, stop);
     }
     assert_eq!(got["streamed"]["usage"], got["whole"]["usage"]);
 }
@@ -65,8 +65,8 @@ fn check(got: &Value, content: &Value, stop: &str) {
     assert_eq!(got["stop"], stop);
 }
 
-/// What the script means, in the order of its rules; the same on both wires but for the words of
-/// the protocols.
+/// Checks the replies that are the same for both SDKs, in the order of the script's rules. `end` and
+/// `tools` are the stop reasons of the protocol.
 fn check_features(got: &Value, end: &str, tools: &str) {
     check_both(&got["text"], &json!([text("Grüße aus Jita: 5.10 ISK, \"sofort\" 🚀\nEnde.")]), end);
     let note = call("note", json!({"text": "ä\n\"🚀\"", "n": 1.5}));
@@ -99,20 +99,20 @@ fn check_features(got: &Value, end: &str, tools: &str) {
 }
 
 fn check_error(got: &Value, expected: Value) {
-    let seen: Value = expected
+    let actual: Value = expected
         .as_object()
         .unwrap()
         .keys()
         .map(|key| (key.clone(), got[key].clone()))
         .collect::<serde_json::Map<_, _>>()
         .into();
-    assert_eq!(seen, expected);
+    assert_eq!(actual, expected);
 }
 
 #[actix_web::test]
-async fn m5_anthropics_sdk_understands_every_feature() {
-    let rehearsal = wires();
-    let got = sdk("anthropic_sdk.py", &rehearsal.url()).await;
+async fn m5_anthropic_sdk_understands_every_feature() {
+    let rehearsal = start_wires();
+    let got = run_sdk("anthropic_sdk.py", &rehearsal.url()).await;
 
     check_features(&got, "end_turn", "tool_use");
     let usage = json!({"input": 20, "output": 7, "cached": 100});
@@ -133,18 +133,18 @@ async fn m5_anthropics_sdk_understands_every_feature() {
     check_both(&got["refusal"], &json!([text("I can't help with that.")]), "refusal");
     check_both(&got["max tokens"], &json!([text("one two thre")]), "max_tokens");
 
-    let refused = |status: u16, class: &str, kind: &str| json!({"class": class, "status": status, "type": kind, "request_id": true});
+    let error = |status: u16, class: &str, kind: &str| json!({"class": class, "status": status, "type": kind, "request_id": true});
     let errors = [
-        ("thinking changed", refused(400, "BadRequestError", "invalid_request_error")),
-        ("rate limited", refused(429, "RateLimitError", "rate_limit_error")),
-        ("overloaded", refused(529, "OverloadedError", "overloaded_error")),
-        ("broken", refused(500, "InternalServerError", "api_error")),
-        ("too long", refused(400, "BadRequestError", "invalid_request_error")),
+        ("thinking changed", error(400, "BadRequestError", "invalid_request_error")),
+        ("rate limited", error(429, "RateLimitError", "rate_limit_error")),
+        ("overloaded", error(529, "OverloadedError", "overloaded_error")),
+        ("broken", error(500, "InternalServerError", "api_error")),
+        ("too long", error(400, "BadRequestError", "invalid_request_error")),
         ("error inside", json!({"type": "overloaded_error", "message": "Overloaded"})),
         ("cut", json!({"class": "RemoteProtocolError"})),
         ("stall", json!({"class": "ReadTimeout"})),
-        ("bad key", refused(401, "AuthenticationError", "authentication_error")),
-        ("no result", refused(400, "BadRequestError", "invalid_request_error")),
+        ("bad key", error(401, "AuthenticationError", "authentication_error")),
+        ("no result", error(400, "BadRequestError", "invalid_request_error")),
     ];
     for (name, expected) in errors {
         check_error(&got[name], expected);
@@ -155,9 +155,9 @@ async fn m5_anthropics_sdk_understands_every_feature() {
 }
 
 #[actix_web::test]
-async fn m5_openais_sdk_understands_every_feature() {
-    let rehearsal = wires();
-    let got = sdk("openai_sdk.py", &rehearsal.url()).await;
+async fn m5_openai_sdk_understands_every_feature() {
+    let rehearsal = start_wires();
+    let got = run_sdk("openai_sdk.py", &rehearsal.url()).await;
 
     check_features(&got, "stop", "tool_calls");
     let usage = json!({"input": 120, "output": 7, "cached": 100});
@@ -170,7 +170,7 @@ async fn m5_openais_sdk_understands_every_feature() {
         "finish": [null, "stop"],
         "last choices": 0,
         "usage before the last": false,
-        "usage unasked": false,
+        "usage without request": false,
     });
     assert_eq!(got["shape"], shape);
     let deltas = json!(got["call deltas"].as_array().unwrap()[..6]);
@@ -186,17 +186,17 @@ async fn m5_openais_sdk_understands_every_feature() {
     let legacy = json!({"name": "lookup", "arguments": id, "whole": id, "finish": "function_call"});
     assert_eq!(got["legacy"], legacy);
 
-    let refused = |status: u16, class: &str, code: Option<&str>| json!({"class": class, "status": status, "code": code, "request_id": true});
+    let error = |status: u16, class: &str, code: Option<&str>| json!({"class": class, "status": status, "code": code, "request_id": true});
     let errors = [
-        ("rate limited", refused(429, "RateLimitError", Some("rate_limit_exceeded"))),
-        ("overloaded", refused(503, "InternalServerError", None)),
-        ("broken", refused(500, "InternalServerError", None)),
-        ("too long", refused(400, "BadRequestError", Some("context_length_exceeded"))),
+        ("rate limited", error(429, "RateLimitError", Some("rate_limit_exceeded"))),
+        ("overloaded", error(503, "InternalServerError", None)),
+        ("broken", error(500, "InternalServerError", None)),
+        ("too long", error(400, "BadRequestError", Some("context_length_exceeded"))),
         ("error inside", json!({"class": "APIError", "message": "Overloaded"})),
         ("cut", json!({"class": "APIConnectionError"})),
         ("stall", json!({"class": "APITimeoutError"})),
-        ("bad key", refused(401, "AuthenticationError", Some("invalid_api_key"))),
-        ("no result", refused(400, "BadRequestError", None)),
+        ("bad key", error(401, "AuthenticationError", Some("invalid_api_key"))),
+        ("no result", error(400, "BadRequestError", None)),
     ];
     for (name, expected) in errors {
         check_error(&got[name], expected);
@@ -205,12 +205,12 @@ async fn m5_openais_sdk_understands_every_feature() {
     rehearsal.stop().await;
 }
 
-/// A raw exchange: the status line with headers, then the body's chunks as the server wrote them,
-/// and whether the body was ended properly.
+/// A raw response: the status line with headers, the body's chunks as the server wrote them, and
+/// the presence of the last, empty chunk.
 struct RawResponse {
     head: String,
     chunks: Vec<Vec<u8>>,
-    ended: bool,
+    complete: bool,
 }
 
 impl RawResponse {
@@ -219,14 +219,14 @@ impl RawResponse {
     }
 
     fn parse(bytes: &[u8]) -> Self {
-        let at = bytes.windows(4).position(|w| w == b"\r\n\r\n").unwrap();
-        let head = String::from_utf8(bytes[..at].to_vec()).unwrap();
-        let (mut rest, mut chunks, mut ended) = (&bytes[at + 4..], Vec::new(), false);
-        while let Some(line) = rest.windows(2).position(|w| w == b"\r\n") {
+        let head_end = bytes.windows(4).position(|window| window == b"\r\n\r\n").unwrap();
+        let head = String::from_utf8(bytes[..head_end].to_vec()).unwrap();
+        let (mut rest, mut chunks, mut complete) = (&bytes[head_end + 4..], Vec::new(), false);
+        while let Some(line) = rest.windows(2).position(|window| window == b"\r\n") {
             let size = std::str::from_utf8(&rest[..line]).unwrap();
             let size = usize::from_str_radix(size, 16).unwrap();
             if size == 0 {
-                ended = true;
+                complete = true;
                 break;
             }
             let end = line + 2 + size;
@@ -234,7 +234,7 @@ impl RawResponse {
             chunks.push(chunk.to_vec());
             rest = rest.get(end + 2..).unwrap_or_default();
         }
-        Self { head, chunks, ended }
+        Self { head, chunks, complete }
     }
 }
 
@@ -249,7 +249,7 @@ async fn connect(rehearsal: &RehearsalServer, path: &str, body: &str) -> TcpStre
     socket
 }
 
-/// Reads until the server closes; a reset ends it too.
+/// Reads until the server closes or resets the connection.
 async fn read_all(mut socket: TcpStream) -> RawResponse {
     let mut bytes = Vec::new();
     let _closed = socket.read_to_end(&mut bytes).await;
@@ -269,70 +269,70 @@ async fn exchange(rehearsal: &RehearsalServer, path: &str, body: &str) -> RawRes
 const BOTH: [&str; 2] = ["/v1/messages", "/v1/chat/completions"];
 
 #[actix_web::test]
-async fn m5_bytes_are_written_one_by_one_when_asked() {
-    let rehearsal = wires();
+async fn m5_wire_split_writes_single_bytes() {
+    let rehearsal = start_wires();
     for path in BOTH {
         let raw = exchange(&rehearsal, path, &request_body("wire split")).await;
-        assert!(raw.ended);
+        assert!(raw.complete);
         assert!(raw.chunks.iter().all(|chunk| chunk.len() == 1), "{path}");
         assert!(String::from_utf8(raw.body()).unwrap().contains("ping"));
-        // Without it, an event is a write.
+        // Without `wire_split`, each event is one write.
         let raw = exchange(&rehearsal, path, &request_body("text")).await;
         assert!(raw.chunks.iter().all(|chunk| chunk.ends_with(b"\n\n")), "{path}");
     }
 }
 
 #[actix_web::test]
-async fn m5_a_cut_leaves_half_an_event_once() {
-    let rehearsal = wires();
+async fn m5_cut_ends_stream_inside_an_event_once() {
+    let rehearsal = start_wires();
     for path in BOTH {
         let cut = exchange(&rehearsal, path, &request_body("cut once")).await;
-        assert!(!cut.ended, "{path}");
+        assert!(!cut.complete, "{path}");
         assert!(!cut.body().ends_with(b"\n"), "half an event: {path}");
         let body = String::from_utf8(cut.body()).unwrap();
         assert!(body.contains("\"enc\"") && !body.contains("\"s f\""), "12 characters: {body}");
         let whole = exchange(&rehearsal, path, &request_body("cut once")).await;
-        assert!(whole.ended, "{path}");
+        assert!(whole.complete, "{path}");
     }
 }
 
 #[actix_web::test]
-async fn m5_a_stalled_stream_stays_open_until_the_server_stops() {
-    let rehearsal = wires();
+async fn m5_stalled_stream_stays_open_until_server_stops() {
+    let rehearsal = start_wires();
     let mut stalled = connect(&rehearsal, BOTH[0], &request_body("stall")).await;
     let mut bytes = Vec::new();
     while !String::from_utf8_lossy(&bytes).contains("\"enc\"") {
         assert_ne!(stalled.read_buf(&mut bytes).await.unwrap(), 0, "closed early");
     }
-    // Others are served meanwhile.
-    assert!(exchange(&rehearsal, BOTH[0], &request_body("text")).await.ended);
+    // Other requests are answered at the same time.
+    assert!(exchange(&rehearsal, BOTH[0], &request_body("text")).await.complete);
     rehearsal.stop().await;
     let _closed = stalled.read_to_end(&mut bytes).await;
     let raw = RawResponse::parse(&bytes);
-    assert!(!raw.ended);
+    assert!(!raw.complete);
     assert!(!String::from_utf8(raw.body()).unwrap().contains("\"e f\""), "nothing after 6");
 }
 
 #[actix_web::test]
-async fn m5_failures_are_counted_for_each_conversation() {
-    let rehearsal = scripted(
+async fn m5_failures_are_counted_per_conversation() {
+    let rehearsal = start_scripted(
         "[[rule]]\nuser = '^flaky'\nfail = { status = 429, retry_after = 1, times = 2 }\n\
          reply = [{ text = 'ok' }]",
     );
-    let mut seen = Vec::new();
+    let mut statuses = Vec::new();
     for message in ["flaky a", "flaky b", "flaky a", "flaky b", "flaky a", "flaky b", "flaky a"] {
         let raw = exchange(&rehearsal, BOTH[1], &request_body(message)).await;
-        seen.push(raw.head.lines().next().unwrap().split(' ').nth(1).unwrap().to_owned());
+        statuses.push(raw.head.lines().next().unwrap().split(' ').nth(1).unwrap().to_owned());
         let limited = raw.head.to_lowercase().contains("retry-after: 1");
-        assert_eq!(limited, seen.last().unwrap() == "429");
+        assert_eq!(limited, statuses.last().unwrap() == "429");
     }
-    assert_eq!(seen, ["429", "429", "429", "429", "200", "200", "429"]);
+    assert_eq!(statuses, ["429", "429", "429", "429", "200", "200", "429"]);
 }
 
 #[actix_web::test]
-async fn m5_bad_requests_are_answered_in_the_providers_form() {
-    let rehearsal = scripted("require_key = true");
-    let open = scripted("");
+async fn m5_invalid_requests_are_answered_in_form_of_provider() {
+    let rehearsal = start_scripted("require_key = true");
+    let open = start_scripted("");
     let huge = "x".repeat(REQUEST_BYTES_MAX + 1);
     let body = request_body("hi");
     let cases = [
@@ -346,22 +346,23 @@ async fn m5_bad_requests_are_answered_in_the_providers_form() {
         (&open, BOTH[1], huge.as_str(), "413", "invalid_request_error"),
         (&open, "/v1/other", "{}", "404", "not_found_error"),
     ];
-    for (server, path, body, status, words) in cases {
+    for (server, path, body, status, text) in cases {
         let mut socket = connect(server, path, body).await;
         let mut bytes = Vec::new();
         let _closed = socket.read_to_end(&mut bytes).await;
-        let answer = String::from_utf8(bytes).unwrap();
-        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{path} {answer}");
-        let (_, json) = answer.split_once("\r\n\r\n").unwrap();
+        let response = String::from_utf8(bytes).unwrap();
+        assert!(response.starts_with(&format!("HTTP/1.1 {status} ")), "{path} {response}");
+        let (_, json) = response.split_once("\r\n\r\n").unwrap();
         let json: Value = serde_json::from_str(json).unwrap();
         assert!(json["error"]["message"].is_string(), "{json}");
-        assert!(json.to_string().contains(words), "{json}");
+        assert!(json.to_string().contains(text), "{json}");
     }
 }
 
 #[actix_web::test]
-async fn m5_requests_are_remembered_for_tests() {
-    let rehearsal = scripted("[[rule]]\nname = 'hi'\nuser = 'hi'\nreply = [{ text = 'yes' }]");
+async fn m5_requests_are_recorded_for_tests() {
+    let rehearsal =
+        start_scripted("[[rule]]\nname = 'hi'\nuser = 'hi'\nreply = [{ text = 'yes' }]");
     let body = request_body("hi");
     let request = format!(
         "POST /v1/messages HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx-api-key: k\r\n\
@@ -370,8 +371,8 @@ async fn m5_requests_are_remembered_for_tests() {
     );
     let mut socket = TcpStream::connect(rehearsal.address()).await.unwrap();
     socket.write_all(request.as_bytes()).await.unwrap();
-    assert!(read_all(socket).await.ended);
-    assert!(exchange(&rehearsal, BOTH[1], &request_body("else")).await.ended);
+    assert!(read_all(socket).await.complete);
+    assert!(exchange(&rehearsal, BOTH[1], &request_body("else")).await.complete);
 
     let [first, second] = rehearsal.requests().try_into().unwrap();
     assert_eq!((first.wire, first.path.as_str()), (ProviderProtocol::Anthropic, "/v1/messages"));
@@ -383,19 +384,19 @@ async fn m5_requests_are_remembered_for_tests() {
 }
 
 #[actix_web::test]
-async fn m5_dropping_a_rehearsal_stops_it() {
-    let rehearsal = wires();
+async fn m5_dropped_rehearsal_stops() {
+    let rehearsal = start_wires();
     let mut stalled = connect(&rehearsal, BOTH[0], &request_body("stall")).await;
     let mut bytes = Vec::new();
     stalled.read_buf(&mut bytes).await.unwrap();
     drop(rehearsal);
     let _closed = stalled.read_to_end(&mut bytes).await;
-    assert!(!RawResponse::parse(&bytes).ended);
+    assert!(!RawResponse::parse(&bytes).complete);
 }
 
-/// Every script that ships loads, whatever was edited last.
+/// Checks every script in `examples/rehearsal` and the built-in tour.
 #[test]
-fn m5_the_shipped_scripts_are_valid() {
+fn m5_shipped_scripts_are_valid() {
     let mut loaded = 0;
     for entry in std::fs::read_dir(root().join("examples/rehearsal")).unwrap() {
         let path = entry.unwrap().path();

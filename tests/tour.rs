@@ -1,7 +1,7 @@
-//! The README's tour, message by message: the market script against the real market server, on
-//! both wires in lockstep (M5, T7). Greenroom itself is not involved: what is held here is that
-//! script and tools fit together.
-#![allow(clippy::unwrap_used, reason = "a failed step of a test is its verdict")]
+//! Tests the README's tour message by message: the market script against the real market server, on
+//! both wires in lockstep (M5, T7). Greenroom itself is not involved; the tests check that script
+//! and tools fit together.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -12,19 +12,19 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 const STEPS_MAX: usize = 5;
-/// As the market's catalog allows for the flaky tool.
+/// Attempts of a call, as configured in the market's catalog for the flaky tool.
 const ATTEMPTS_MAX: usize = 4;
 const DENIED: &str = "requires autonomy level ASSISTED (L2) or higher";
 
-/// The market server's binary. It is not built here: built for itself alone it would be compiled
-/// with other features, and everything after it again.
+/// The path of the market server's binary. This function does not build it: a build of that package
+/// alone would use other features, and the next build would have to compile everything again.
 fn market_binary() -> PathBuf {
     let path = Path::new(env!("CARGO_BIN_EXE_greenroom")).with_file_name("greenroom-market");
     assert!(path.exists(), "{} is missing: run `cargo build --workspace`", path.display());
     path
 }
 
-/// A market server of its own, spoken to by hand.
+/// A market server for one test, and a minimal MCP client for it.
 struct Market {
     _child: Child,
     input: ChildStdin,
@@ -72,7 +72,8 @@ impl Market {
         }
     }
 
-    /// Calls a tool, again while it says that it is only temporary; its text and whether it failed.
+    /// Calls a tool, and repeats the call while its error is retryable. Returns the text of the
+    /// result, and true if it is an error.
     async fn call(&mut self, name: &str, arguments: &Value) -> (String, bool) {
         let params = json!({"name": name, "arguments": arguments});
         let mut result = Value::Null;
@@ -88,14 +89,14 @@ impl Market {
     }
 }
 
-/// One agent loop on both wires at once.
+/// An agent loop that runs on both wires at once.
 struct Tour {
     rehearsal: RehearsalServer,
     http: reqwest::Client,
     market: Market,
 }
 
-/// What one message led to.
+/// The result of one message.
 #[derive(Debug)]
 struct Run {
     /// Names of the tools called, a list for each step.
@@ -106,7 +107,7 @@ struct Run {
 
 impl Tour {
     async fn start() -> Self {
-        // Another test of this binary may have installed it first; either will do.
+        // Another test of this binary may have installed the same provider already.
         let _installed = rustls::crypto::ring::default_provider().install_default();
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/rehearsal/market.toml");
         let script = Script::load(&path).unwrap();
@@ -117,56 +118,64 @@ impl Tour {
     async fn post(&self, path: &str, body: Value) -> Value {
         let url = format!("{}{path}", self.rehearsal.url());
         let request = self.http.post(url).header("anthropic-version", "2023-06-01").json(&body);
-        let answer = request.send().await.unwrap();
-        let status = answer.status();
-        let answer: Value = answer.json().await.unwrap();
-        assert!(status.is_success(), "{answer}");
-        answer
+        let response = request.send().await.unwrap();
+        let status = response.status();
+        let response: Value = response.json().await.unwrap();
+        assert!(status.is_success(), "{response}");
+        response
     }
 
-    /// Sends a message and follows the model's calls; `denied` tools are not run.
+    /// Sends a message and runs the calls of the model; calls of `denied` tools fail.
     async fn send_message(&mut self, message: &str, denied: &[&str]) -> Run {
         let user = json!({"role": "user", "content": message});
-        let (mut left, mut right) = (vec![user.clone()], vec![user]);
+        let (mut anthropic_messages, mut openai_messages) = (vec![user.clone()], vec![user]);
         let mut calls = Vec::new();
         for _ in 0..STEPS_MAX {
-            let body = json!({"model": "m", "max_tokens": 4096, "messages": left});
-            let one = self.post("/v1/messages", body).await;
-            let body = json!({"model": "m", "messages": right});
-            let other = self.post("/v1/chat/completions", body).await;
-            let other = &other["choices"][0]["message"];
+            let body = json!({"model": "m", "max_tokens": 4096, "messages": anthropic_messages});
+            let anthropic = self.post("/v1/messages", body).await;
+            let body = json!({"model": "m", "messages": openai_messages});
+            let openai = self.post("/v1/chat/completions", body).await;
+            let openai = &openai["choices"][0]["message"];
 
-            let blocks = one["content"].as_array().unwrap();
+            let blocks = anthropic["content"].as_array().unwrap();
             let text: String = blocks.iter().filter_map(|block| block["text"].as_str()).collect();
-            assert_eq!(text, other["content"].as_str().unwrap_or_default());
+            assert_eq!(text, openai["content"].as_str().unwrap_or_default());
             assert!(!text.contains('⟨'), "{text}");
-            let uses: Vec<_> = blocks.iter().filter(|block| block["type"] == "tool_use").collect();
-            if uses.is_empty() {
+            let tool_uses: Vec<_> =
+                blocks.iter().filter(|block| block["type"] == "tool_use").collect();
+            if tool_uses.is_empty() {
                 return Run { calls, answer: text };
             }
-            left.push(json!({"role": "assistant", "content": blocks}));
-            right.push(other.clone());
+            anthropic_messages.push(json!({"role": "assistant", "content": blocks}));
+            openai_messages.push(openai.clone());
             let mut results = Vec::new();
-            let twins = other["tool_calls"].as_array().unwrap();
-            assert_eq!(uses.len(), twins.len());
-            for (used, twin) in uses.iter().zip(twins) {
-                let arguments = twin["function"]["arguments"].as_str().unwrap();
-                assert_eq!(used["input"], serde_json::from_str::<Value>(arguments).unwrap());
-                let name = used["name"].as_str().unwrap();
+            let tool_calls = openai["tool_calls"].as_array().unwrap();
+            assert_eq!(tool_uses.len(), tool_calls.len());
+            for (tool_use, tool_call) in tool_uses.iter().zip(tool_calls) {
+                let arguments = tool_call["function"]["arguments"].as_str().unwrap();
+                assert_eq!(tool_use["input"], serde_json::from_str::<Value>(arguments).unwrap());
+                let name = tool_use["name"].as_str().unwrap();
                 let (text, failed) = if denied.contains(&name) {
                     (DENIED.to_owned(), true)
                 } else {
-                    self.market.call(name, &used["input"]).await
+                    self.market.call(name, &tool_use["input"]).await
                 };
-                let said = if failed { format!("Error: {text}") } else { text.clone() };
-                right.push(json!({"role": "tool", "tool_call_id": twin["id"], "content": said}));
+                let content = if failed { format!("Error: {text}") } else { text.clone() };
+                openai_messages.push(
+                    json!({"role": "tool", "tool_call_id": tool_call["id"], "content": content}),
+                );
                 results.push(json!({
-                    "type": "tool_result", "tool_use_id": used["id"], "content": text,
+                    "type": "tool_result", "tool_use_id": tool_use["id"], "content": text,
                     "is_error": failed,
                 }));
             }
-            calls.push(uses.iter().map(|u| u["name"].as_str().unwrap().to_owned()).collect());
-            left.push(json!({"role": "user", "content": results}));
+            calls.push(
+                tool_uses
+                    .iter()
+                    .map(|tool_use| tool_use["name"].as_str().unwrap().to_owned())
+                    .collect(),
+            );
+            anthropic_messages.push(json!({"role": "user", "content": results}));
         }
         panic!("{message}: no answer within {STEPS_MAX} steps");
     }
@@ -174,14 +183,14 @@ impl Tour {
     async fn check(&mut self, message: &str, denied: &[&str], calls: &[&[&str]], answer: &[&str]) {
         let run = self.send_message(message, denied).await;
         assert_eq!(run.calls, calls, "{message}");
-        for words in answer {
-            assert!(run.answer.contains(words), "{message}: {words:?} in {}", run.answer);
+        for text in answer {
+            assert!(run.answer.contains(text), "{message}: {text:?} in {}", run.answer);
         }
     }
 }
 
 #[actix_web::test]
-async fn m5_t7_what_the_tour_reads() {
+async fn m5_t7_tour_messages_with_read_only_tools_succeed() {
     let mut tour = Tour::start().await;
     tour.check("hello", &[], &[], &["Try one of these"]).await;
     let message = "What is the current sell price of Tritanium in Jita?";
@@ -221,7 +230,7 @@ async fn m5_t7_what_the_tour_reads() {
 }
 
 #[actix_web::test]
-async fn m5_t7_what_the_tour_writes() {
+async fn m5_t7_tour_messages_with_writing_tools_succeed() {
     let mut tour = Tour::start().await;
     let buy: [&[&str]; 2] = [&["get_market_stats"], &["market_order_create"]];
     let words = ["to buy 1,000 Tritanium at 4.12 ISK is open", "4,120.00 ISK in all"];
@@ -245,7 +254,7 @@ async fn m5_t7_what_the_tour_writes() {
 }
 
 #[actix_web::test]
-async fn m5_t7_what_the_tour_is_refused() {
+async fn m5_t7_tour_messages_with_denied_tools_report_denial() {
     let mut tour = Tour::start().await;
     let cases: [(&str, &[&str], &str); 7] = [
         ("What is the sell price of PLEX?", &["get_market_stats"], "could not read the market"),
@@ -256,11 +265,11 @@ async fn m5_t7_what_the_tour_is_refused() {
         ("Scan", &["scan_opportunities"], "did not finish"),
         ("Find profitable things to build", &["get_economic_opportunities"], "could not rank"),
     ];
-    for (message, denied, words) in cases {
+    for (message, denied, text) in cases {
         let run = tour.send_message(message, denied).await;
-        assert!(run.answer.contains(words) && run.answer.contains(DENIED), "{run:?}");
+        assert!(run.answer.contains(text) && run.answer.contains(DENIED), "{run:?}");
     }
-    // Of a plan, what went through and what did not are told apart.
+    // The answer about a plan distinguishes completed and denied calls.
     let run = tour.send_message("Stock up", &["market_order_create"]).await;
     assert!(run.answer.contains("not done, the order for 100,000 units: requires"), "{run:?}");
     assert!(run.answer.contains("created the shopping list **Next week**"), "{run:?}");

@@ -1,5 +1,5 @@
-//! A server of its own for a test, as people start it: the binary, a folder, and port 0; and the
-//! command line beside it.
+//! Starts the binary as a user does: a server with its own folder on port 0, and other commands of
+//! the command line.
 
 use serde_json::{Value, json};
 use std::{
@@ -14,30 +14,30 @@ use tokio::{
 };
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
-/// Nothing here takes so long unless it hangs.
+/// Limit of a command. Every command is much faster, unless it hangs.
 pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The market server's binary, built if it isn't up to date: another package's binary is not
-/// Cargo's business when only this test is asked for.
+/// Returns the path of the market server's binary and builds it if it is out of date. Cargo does not
+/// build the binary of another package when only this test is run.
 pub(crate) fn market_binary() -> PathBuf {
     static BUILT: std::sync::Once = std::sync::Once::new();
     BUILT.call_once(|| {
-        let built = std::process::Command::new(env!("CARGO"))
+        let status = std::process::Command::new(env!("CARGO"))
             .args(["build", "--quiet", "-p", "greenroom-market"])
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .status()
             .unwrap();
-        assert!(built.success());
+        assert!(status.success());
     });
     Path::new(env!("CARGO_BIN_EXE_greenroom")).parent().unwrap().join("greenroom-market")
 }
 
-/// A folder with a configuration, and what a model would say.
+/// A folder with a configuration and a rehearsal script.
 pub(crate) struct TestWorkspace {
     pub(crate) folder: TempDir,
 }
 
-/// How a command ended.
+/// The exit code and output of a command that has ended.
 #[derive(Debug)]
 pub(crate) struct CommandOutput {
     pub(crate) code: i32,
@@ -50,18 +50,18 @@ impl CommandOutput {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// Whether it printed all these texts, wherever lines were broken.
+    /// Asserts that standard output contains all `texts`, however its lines are wrapped.
     #[track_caller]
     pub(crate) fn assert_prints(&self, texts: &[&str]) {
-        let on_one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-        let out = on_one_line(&self.out);
+        let join_lines = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let out = join_lines(&self.out);
         for text in texts {
-            assert!(out.contains(&on_one_line(text)), "{text:?} is not in {self:#?}");
+            assert!(out.contains(&join_lines(text)), "{text:?} is not in {self:#?}");
         }
     }
 }
 
-/// Two orders that are asked for, and a list that is not.
+/// One run with two orders, which need approval, and a shopping list, which does not.
 const SCRIPT: &str = r#"
 [[rule]]
 user = "stock up"
@@ -92,18 +92,18 @@ idempotent = true
 
 impl TestWorkspace {
     pub(crate) fn new() -> Self {
-        let desk = Self { folder: tempfile::tempdir().unwrap() };
-        desk.write("script.toml", SCRIPT);
-        desk.write("greenroom.toml", &desk.configuration(CATALOG));
-        desk
+        let workspace = Self { folder: tempfile::tempdir().unwrap() };
+        workspace.write("script.toml", SCRIPT);
+        workspace.write("greenroom.toml", &workspace.configuration(CATALOG));
+        workspace
     }
 
-    /// The configuration with another end.
-    pub(crate) fn configuration(&self, end: &str) -> String {
+    /// Returns the configuration with `extra` between its top-level keys and its tables.
+    pub(crate) fn configuration(&self, extra: &str) -> String {
         let market = market_binary();
         let (market, file) = (market.display(), self.folder.path().join("market.jsonl"));
         format!(
-            "database = \"desk.db\"\nrehearsal = \"script.toml\"\n{end}\n\
+            "database = \"workspace.db\"\nrehearsal = \"script.toml\"\n{extra}\n\
              [agents.default]\napprovals = {{ deadline = \"10m\" }}\n\
              [agents.reader]\ntools = [\"get_*\", \"create_*\"]\nheadless = true\n\
              [mcpServers.market]\ncommand = '{market}'\nenv = {{ MARKET_FILE = '{}' }}\n",
@@ -131,31 +131,31 @@ impl TestWorkspace {
         command
     }
 
-    /// Runs a command to its end.
+    /// Runs a command until it ends.
     pub(crate) async fn run(&self, args: &[&str]) -> CommandOutput {
         self.run_at("127.0.0.1:1", args).await
     }
 
-    /// Runs a command beside what listens at that address.
+    /// Runs a command that expects the server at `address`.
     pub(crate) async fn run_at(&self, address: &str, args: &[&str]) -> CommandOutput {
         self.run_with(&[("GREENROOM_LISTEN", address)], args).await
     }
 
-    /// Runs a command with these variables.
+    /// Runs a command with additional environment variables.
     pub(crate) async fn run_with(
         &self,
         variables: &[(&str, &str)],
         args: &[&str],
     ) -> CommandOutput {
         let mut command = self.command(args);
-        let ended = command.envs(variables.iter().copied()).output();
-        let ended = tokio::time::timeout(TEST_TIMEOUT, ended).await.unwrap().unwrap();
+        let output = command.envs(variables.iter().copied()).output();
+        let output = tokio::time::timeout(TEST_TIMEOUT, output).await.unwrap().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
-        let (out, err) = (text(ended.stdout), text(ended.stderr));
-        CommandOutput { code: ended.status.code().unwrap(), out, err }
+        let (out, err) = (text(output.stdout), text(output.stderr));
+        CommandOutput { code: output.status.code().unwrap(), out, err }
     }
 
-    /// Starts a command beside what listens at that address, with that for standard output.
+    /// Starts a command that expects the server at `address`.
     pub(crate) fn spawn(&self, address: &str, args: &[&str], stdout: Stdio) -> Child {
         let mut command = self.command(args);
         command.env("GREENROOM_LISTEN", address).stdout(stdout).spawn().unwrap()
@@ -179,7 +179,7 @@ impl TestWorkspace {
     }
 }
 
-/// A running server, killed in the end.
+/// A running server, killed on drop.
 pub(crate) struct RunningServer {
     pub(crate) workspace: TestWorkspace,
     _child: Child,
@@ -206,14 +206,14 @@ impl RunningServer {
     ) -> Value {
         let _installed = rustls::crypto::ring::default_provider().install_default();
         let request = request(reqwest::Client::new(), format!("http://{}", self.address));
-        let answer = request.bearer_auth(TOKEN).send();
-        let answer = tokio::time::timeout(TEST_TIMEOUT, answer).await.unwrap().unwrap();
-        answer.json().await.unwrap()
+        let response = request.bearer_auth(TOKEN).send();
+        let response = tokio::time::timeout(TEST_TIMEOUT, response).await.unwrap().unwrap();
+        response.json().await.unwrap()
     }
 
-    /// Says something that leads to a plan; the plan's id.
+    /// Sends a message that leads to a plan, and returns the plan's id.
     pub(crate) async fn plan(&self) -> String {
-        let answer = self.post("/agent/chat", json!({"message": "stock up"})).await;
-        answer["plan_id"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
+        let response = self.post("/agent/chat", json!({"message": "stock up"})).await;
+        response["plan_id"].as_str().unwrap_or_else(|| panic!("{response}")).to_owned()
     }
 }

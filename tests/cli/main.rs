@@ -1,4 +1,5 @@
-//! The command line, as people use it: the real binary, a real server and real tools (G1, G11, G16).
+//! End-to-end tests of the command line: the real binary, a real server and real tools (G1, G11,
+//! G16).
 
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 

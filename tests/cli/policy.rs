@@ -1,10 +1,10 @@
-//! `greenroom policy check` over a log that a server wrote, and still has open.
+//! Tests of `greenroom policy check` on the log of a running server.
 
 use crate::harness::TestWorkspace;
 use serde_json::{Value, json};
 
 #[tokio::test]
-async fn g16_what_a_stricter_policy_would_change_is_told() {
+async fn g16_policy_check_lists_decisions_of_stricter_policy_that_differ() {
     let server = TestWorkspace::new().start_server().await;
     server.plan().await;
     let same = server.run(&["policy", "check"]).await;
@@ -16,9 +16,9 @@ async fn g16_what_a_stricter_policy_would_change_is_told() {
                     constraints = [{ allow_if = \"size(args.name) < 5\", reason = \"short names\" }]";
     server.workspace.write("stricter.toml", &server.workspace.configuration(stricter));
     let check = ["policy", "check", "--config", "stricter.toml"];
-    let told = server.run(&check).await;
-    assert_eq!(told.code, 1, "{told:?}");
-    told.assert_prints(&[
+    let changed = server.run(&check).await;
+    assert_eq!(changed.code, 1, "{changed:?}");
+    changed.assert_prints(&[
         "user admin  agent default",
         "ask   → deny     market_order_create",
         "allow → deny     create_shopping_list",
@@ -41,21 +41,21 @@ async fn g16_what_a_stricter_policy_would_change_is_told() {
     });
     assert_eq!(lines[3], summary);
 
-    // Nothing is from then on, and no session has that id.
+    // No call is that recent, and no session has that id.
     let later = server.run(&[&check[..], &["--since", "2999-01-01T00:00:00Z"]].concat()).await;
     assert_eq!(later.out, "0 calls of 0 sessions checked: no decision differs.\n");
     let all = server.run(&[&check[..], &["--since", "1h"]].concat()).await;
     assert_eq!(all.code, 1);
     let session = lines[0]["session_id"].as_str().unwrap();
     assert_eq!(server.run(&[&check[..], &["--session", session]].concat()).await.code, 1);
-    let nobodys = "0198c0de-0000-7000-8000-000000000001";
-    assert_eq!(server.run(&[&check[..], &["--session", nobodys]].concat()).await.code, 2);
-    // The server goes on.
+    let unknown = "0198c0de-0000-7000-8000-000000000001";
+    assert_eq!(server.run(&[&check[..], &["--session", unknown]].concat()).await.code, 2);
+    // The server still works.
     server.plan().await;
 }
 
 #[tokio::test]
-async fn g16_servers_are_asked_on_demand_and_what_is_not_known_is_said() {
+async fn g16_policy_check_connects_to_servers_on_demand_and_reports_unknown() {
     let server = TestWorkspace::new().start_server().await;
     server.plan().await;
     let trusting = server
@@ -72,10 +72,10 @@ async fn g16_servers_are_asked_on_demand_and_what_is_not_known_is_said() {
 }
 
 #[tokio::test]
-async fn g16_a_log_that_cannot_be_read_is_not_a_difference() {
-    let desk = TestWorkspace::new();
-    let ended = desk.run(&["policy", "check"]).await;
-    assert_eq!(ended.code, 2, "{ended:?}");
-    assert!(ended.err.contains("desk.db"), "{ended:?}");
-    assert!(!desk.folder.path().join("desk.db").exists());
+async fn g16_unreadable_log_is_not_reported_as_difference() {
+    let workspace = TestWorkspace::new();
+    let output = workspace.run(&["policy", "check"]).await;
+    assert_eq!(output.code, 2, "{output:?}");
+    assert!(output.err.contains("workspace.db"), "{output:?}");
+    assert!(!workspace.folder.path().join("workspace.db").exists());
 }

@@ -1,4 +1,4 @@
-"""Drives the rehearsal through Anthropic's own SDK and prints, as JSON, what the SDK made of it.
+"""Sends requests to the rehearsal with Anthropic's own SDK and prints the SDK's results as JSON.
 
 usage: anthropic_sdk.py BASE_URL
 """
@@ -16,20 +16,20 @@ TOOLS = [
 client = anthropic.Anthropic(base_url=URL, api_key="any", max_retries=0, timeout=20)
 
 
-def request(messages, **more):
+def request(messages, **options):
     if isinstance(messages, str):
         messages = [{"role": "user", "content": messages}]
-    return {"model": "claude-test", "max_tokens": 1024, "tools": TOOLS, "messages": messages} | more
+    return {"model": "claude-test", "max_tokens": 1024, "tools": TOOLS, "messages": messages} | options
 
 
-def streamed(messages, api=client, **more):
-    """The SDK's own accumulation of the stream, and the event types in order."""
-    with api.messages.stream(**request(messages, **more)) as stream:
-        kinds = [event.type for event in stream if event.type in RAW]
-        return stream.get_final_message(), kinds
+def streamed(messages, api=client, **options):
+    """The message that the SDK accumulates from a stream, and the event types in order."""
+    with api.messages.stream(**request(messages, **options)) as stream:
+        event_types = [event.type for event in stream if event.type in WIRE_EVENTS]
+        return stream.get_final_message(), event_types
 
 
-RAW = {
+WIRE_EVENTS = {
     "message_start",
     "content_block_start",
     "content_block_delta",
@@ -39,7 +39,7 @@ RAW = {
 }
 
 
-def plain(message):
+def to_plain(message):
     content = []
     for block in message.content:
         if block.type == "text":
@@ -61,15 +61,15 @@ def plain(message):
     }
 
 
-def both(messages, **more):
-    """Streamed and whole, which must agree."""
-    message, _ = streamed(messages, **more)
-    whole = client.messages.create(**request(messages, **more))
-    return {"streamed": plain(message), "whole": plain(whole)}
+def both(messages, **options):
+    """The same message as a stream and as a whole."""
+    message, _ = streamed(messages, **options)
+    whole = client.messages.create(**request(messages, **options))
+    return {"streamed": to_plain(message), "whole": to_plain(whole)}
 
 
 def fragments(text):
-    """What the raw stream carries, before any accumulation."""
+    """The text fragments of the raw stream, not accumulated by the SDK."""
     stream = client.messages.create(**request(text), stream=True)
     pieces = []
     for event in stream:
@@ -80,12 +80,12 @@ def fragments(text):
     return pieces
 
 
-def error(messages, api=client, stream=True, **more):
+def error(messages, api=client, stream=True, **options):
     try:
         if stream:
-            streamed(messages, api, **more)
+            streamed(messages, api, **options)
         else:
-            api.messages.create(**request(messages, **more))
+            api.messages.create(**request(messages, **options))
     except anthropic.APIStatusError as problem:
         body = problem.body if isinstance(problem.body, dict) else {}
         return {
@@ -96,12 +96,12 @@ def error(messages, api=client, stream=True, **more):
             "retry_after": problem.response.headers.get("retry-after"),
             "request_id": bool(problem.request_id),
         }
-    except Exception as problem:  # a broken connection, under the name the SDK's HTTP client has
+    except Exception as problem:  # a broken connection; the class is of the SDK's HTTP client
         return {"class": type(problem).__name__}
     return {"class": None}
 
 
-def turn(message):
+def assistant_message(message):
     return {"role": "assistant", "content": [block.model_dump() for block in message.content]}
 
 
@@ -124,16 +124,16 @@ def results(message, texts):
 def conversation(texts):
     start = {"role": "user", "content": "calls 34 35"}
     message, _ = streamed([start])
-    return plain(streamed([start, turn(message), results(message, texts)])[0])
+    return to_plain(streamed([start, assistant_message(message), results(message, texts)])[0])
 
 
 def thinking(tamper):
     start = {"role": "user", "content": "thinking"}
     message, _ = streamed([start])
-    back = turn(message)
+    assistant = assistant_message(message)
     if tamper:
-        back["content"][0]["thinking"] += "!"
-    return [start, back, results(message, [("noon", False, False)])]
+        assistant["content"][0]["thinking"] += "!"
+    return [start, assistant, results(message, [("noon", False, False)])]
 
 
 OK = [('{"name": "Tritanium"}', False, False), ('{"name": "Pyerite"}', False, True), ("noon", False, False)]
@@ -146,7 +146,7 @@ print(
         {
             "text": both("text"),
             "events": events,
-            "wire split": plain(streamed("wire split")[0]),
+            "wire split": to_plain(streamed("wire split")[0]),
             "calls": both("calls 34 35"),
             "fragments": fragments("calls 34 35"),
             "fixed id": next(b.id for b in calls.content if b.type == "tool_use"),
@@ -154,23 +154,23 @@ print(
             "answers": conversation(OK),
             "fan out": conversation(BAD),
             "thinking": both("thinking"),
-            "thinking sent back": plain(streamed(thinking(False))[0]),
+            "thinking sent back": to_plain(streamed(thinking(False))[0]),
             "thinking changed": error(thinking(True)),
             "refusal": both("refusal"),
             "max tokens": both("long", max_tokens=3),
             "forced": both("text", tool_choice={"type": "tool", "name": "plan"}),
             "malformed": "".join(fragments("malformed")),
-            "retried": plain(streamed("rate limited twice", retrying)[0]),
+            "retried": to_plain(streamed("rate limited twice", retrying)[0]),
             "rate limited": error("rate limited"),
             "overloaded": error("overloaded"),
             "broken": error("broken", stream=False),
             "too long": error("too long"),
             "error inside": error("error inside"),
             "cut": error("cut once"),
-            "after the cut": plain(streamed("cut once")[0]),
+            "after the cut": to_plain(streamed("cut once")[0]),
             "stall": error("stall", client.with_options(timeout=0.5)),
             "bad key": error("text", client.with_options(api_key="bad")),
-            "no result": error([{"role": "user", "content": "calls 1 2"}, turn(calls), {"role": "user", "content": "?"}]),
+            "no result": error([{"role": "user", "content": "calls 1 2"}, assistant_message(calls), {"role": "user", "content": "?"}]),
         }
     )
 )

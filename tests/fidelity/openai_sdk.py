@@ -1,4 +1,4 @@
-"""Drives the rehearsal through OpenAI's own SDK and prints, as JSON, what the SDK made of it.
+"""Sends requests to the rehearsal with OpenAI's own SDK and prints the SDK's results as JSON.
 
 usage: openai_sdk.py BASE_URL
 """
@@ -16,29 +16,29 @@ TOOLS = [
 client = openai.OpenAI(base_url=URL, api_key="any", max_retries=0, timeout=20)
 
 
-def request(messages, **more):
+def request(messages, **options):
     if isinstance(messages, str):
         messages = [{"role": "user", "content": messages}]
-    return {"model": "gpt-test", "tools": TOOLS, "messages": messages} | more
+    return {"model": "gpt-test", "tools": TOOLS, "messages": messages} | options
 
 
-def streamed(messages, api=client, **more):
-    """The SDK's own accumulation of the stream."""
+def streamed(messages, api=client, **options):
+    """The completion that the SDK accumulates from a stream."""
     usage = {"include_usage": True}
-    with api.chat.completions.stream(**request(messages, stream_options=usage, **more)) as stream:
+    with api.chat.completions.stream(**request(messages, stream_options=usage, **options)) as stream:
         for _ in stream:
             pass
         return stream.get_final_completion()
 
 
-def arguments(text):
+def parse_arguments(text):
     try:
         return json.loads(text)
     except ValueError:
         return text
 
 
-def plain(completion):
+def to_plain(completion):
     choice = completion.choices[0]
     message = choice.message
     content = []
@@ -49,7 +49,7 @@ def plain(completion):
     if message.refusal:
         content.append({"refusal": message.refusal})
     for call in message.tool_calls or []:
-        content.append({"call": call.function.name, "arguments": arguments(call.function.arguments)})
+        content.append({"call": call.function.name, "arguments": parse_arguments(call.function.arguments)})
     usage = completion.usage
     return {
         "content": content,
@@ -64,24 +64,24 @@ def plain(completion):
     }
 
 
-def both(messages, **more):
-    """Streamed and whole, which must agree."""
-    whole = client.chat.completions.create(**request(messages, **more))
-    return {"streamed": plain(streamed(messages, **more)), "whole": plain(whole)}
+def both(messages, **options):
+    """The same message as a stream and as a whole."""
+    whole = client.chat.completions.create(**request(messages, **options))
+    return {"streamed": to_plain(streamed(messages, **options)), "whole": to_plain(whole)}
 
 
-def chunks(text, **more):
-    return list(client.chat.completions.create(**request(text), stream=True, **more))
+def chunks(text, **options):
+    return list(client.chat.completions.create(**request(text), stream=True, **options))
 
 
 def call_deltas(text):
-    """(index, fragment) of each tool call delta, before any accumulation."""
+    """(index, fragment) of each tool call delta, not accumulated by the SDK."""
     deltas = [chunk.choices[0].delta for chunk in chunks(text)]
-    return [[call.index, call.function.arguments] for d in deltas for call in d.tool_calls or []]
+    return [[call.index, call.function.arguments] for delta in deltas for call in delta.tool_calls or []]
 
 
 def shape(text):
-    """How the stream is framed, without and with usage."""
+    """Properties of the stream's chunks, without and with usage."""
     without, with_usage = chunks(text), chunks(text, stream_options={"include_usage": True})
     return {
         "first": without[0].choices[0].delta.model_dump(exclude_unset=True),
@@ -90,7 +90,7 @@ def shape(text):
         "finish": [chunk.choices[0].finish_reason for chunk in without[-2:]],
         "last choices": len(with_usage[-1].choices),
         "usage before the last": any(chunk.usage for chunk in with_usage[:-1]),
-        "usage unasked": any(chunk.usage for chunk in without),
+        "usage without request": any(chunk.usage for chunk in without),
     }
 
 
@@ -106,12 +106,12 @@ def legacy():
     }
 
 
-def error(messages, api=client, stream=True, **more):
+def error(messages, api=client, stream=True, **options):
     try:
         if stream:
-            streamed(messages, api, **more)
+            streamed(messages, api, **options)
         else:
-            api.chat.completions.create(**request(messages, **more))
+            api.chat.completions.create(**request(messages, **options))
     except openai.APIStatusError as problem:
         return {
             "class": type(problem).__name__,
@@ -124,12 +124,12 @@ def error(messages, api=client, stream=True, **more):
         }
     except openai.APIError as problem:
         return {"class": type(problem).__name__, "message": problem.message}
-    except Exception as problem:  # a broken connection, under the name the SDK's HTTP client has
+    except Exception as problem:  # a broken connection; the class is of the SDK's HTTP client
         return {"class": type(problem).__name__}
     return {"class": None}
 
 
-def turn(completion):
+def assistant_message(completion):
     calls = completion.choices[0].message.tool_calls
     return {
         "role": "assistant",
@@ -156,7 +156,7 @@ def results(completion, texts):
 def conversation(texts):
     start = {"role": "user", "content": "calls 34 35"}
     first = streamed([start])
-    return plain(streamed([start, turn(first), *results(first, texts)]))
+    return to_plain(streamed([start, assistant_message(first), *results(first, texts)]))
 
 
 OK = ['{"name": "Tritanium"}', '{"name": "Pyerite"}', "noon"]
@@ -168,30 +168,30 @@ print(
         {
             "text": both("text"),
             "shape": shape("text"),
-            "wire split": plain(streamed("wire split")),
+            "wire split": to_plain(streamed("wire split")),
             "calls": both("calls 34 35"),
             "call deltas": call_deltas("calls 34 35"),
             "fixed id": calls.choices[0].message.tool_calls[0].id,
             "distinct ids": len({call.id for call in calls.choices[0].message.tool_calls}),
             "answers": conversation(OK),
             "fan out": conversation(BAD),
-            "thinking": plain(streamed("thinking")),
+            "thinking": to_plain(streamed("thinking")),
             "refusal": both("refusal"),
-            "max tokens": plain(client.chat.completions.create(**request("long", max_completion_tokens=3))),
+            "max tokens": to_plain(client.chat.completions.create(**request("long", max_completion_tokens=3))),
             "forced": both("text", tool_choice={"type": "function", "function": {"name": "plan"}}),
             "malformed": "".join(fragment for _, fragment in call_deltas("malformed")),
             "legacy": legacy(),
-            "retried": plain(streamed("rate limited twice", retrying)),
+            "retried": to_plain(streamed("rate limited twice", retrying)),
             "rate limited": error("rate limited"),
             "overloaded": error("overloaded"),
             "broken": error("broken", stream=False),
             "too long": error("too long"),
             "error inside": error("error inside"),
             "cut": error("cut once"),
-            "after the cut": plain(streamed("cut once")),
+            "after the cut": to_plain(streamed("cut once")),
             "stall": error("stall", client.with_options(timeout=0.5)),
             "bad key": error("text", client.with_options(api_key="bad")),
-            "no result": error([{"role": "user", "content": "calls 1 2"}, turn(calls), {"role": "user", "content": "?"}]),
+            "no result": error([{"role": "user", "content": "calls 1 2"}, assistant_message(calls), {"role": "user", "content": "?"}]),
         }
     )
 )

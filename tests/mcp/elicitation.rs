@@ -1,5 +1,5 @@
-//! Servers that ask people while a call runs (T1): "everything" from npm by requests of its own, the
-//! market in the way of either revision.
+//! Tool servers that request input from the user during a call (T1): "everything" from npm with a
+//! request of its own, and the market with the mechanisms of both MCP revisions.
 
 use crate::harness::{
     ToolServerFixture, channel, market_binary, run, stdio, stdio_env, test_dep, tool_call,
@@ -27,71 +27,72 @@ fn market_server(folder: &tempfile::TempDir, lifecycle: McpLifecycle) -> ToolSer
     }
 }
 
-/// Calls the tool; its questions come over the channel.
+/// Starts a call of the tool. Its elicitation requests arrive on the returned channel.
 fn call(
-    rig: &ToolServerFixture,
+    fixture: &ToolServerFixture,
     tool: &str,
     arguments: Value,
     timeout: Duration,
 ) -> (tokio::task::JoinHandle<ToolOutcome>, mpsc::Receiver<ElicitationRequest>, CancellationToken) {
-    let (asks, asked) = mpsc::channel(1);
+    let (sender, receiver) = mpsc::channel(1);
     let mut call = tool_call(tool, arguments);
-    (call.elicitation, call.timeout) = (ElicitationChannel::new(asks), Some(timeout));
+    (call.elicitation, call.timeout) = (ElicitationChannel::new(sender), Some(timeout));
     let cancel = CancellationToken::new();
-    let calling = tokio::spawn(rig.tools.call_tool(call, channel().0, cancel.clone()));
-    (calling, asked, cancel)
+    let call_task = tokio::spawn(fixture.tools.call_tool(call, channel().0, cancel.clone()));
+    (call_task, receiver, cancel)
 }
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[test]
-fn t1_everything_asks_by_a_request_of_its_own() {
+fn t1_everything_elicits_by_a_request_of_its_own() {
     run(async {
-        let rig = ToolServerFixture::start([everything()]).await;
+        let fixture = ToolServerFixture::start([everything()]).await;
         let tool = "trigger-elicitation-request";
-        assert!(rig.names().contains(&tool.to_owned()), "{:?}", rig.names());
-        let (calling, mut asked, _) = call(&rig, tool, json!({}), PATIENCE);
-        let question = asked.recv().await.expect("it asks");
-        let ElicitationMode::Form { schema } = &question.elicitation.mode else {
-            panic!("{question:?}")
+        assert!(fixture.names().contains(&tool.to_owned()), "{:?}", fixture.names());
+        let (call_task, mut requests, _) = call(&fixture, tool, json!({}), CALL_TIMEOUT);
+        let request = requests.recv().await.expect("the tool requests input");
+        let ElicitationMode::Form { schema } = &request.elicitation.mode else {
+            panic!("{request:?}")
         };
         assert!(schema["properties"]["name"].is_object(), "{schema}");
-        let answer = question.elicitation.clone().validated().unwrap();
+        let answer = request.elicitation.clone().validated().unwrap();
         let answer = answer.validate_answer(&json!({"name": "Ann"})).unwrap();
-        question.reply.send(answer).unwrap();
-        let ToolOutcome::Completed(ToolOutput { text, .. }) = calling.await.unwrap() else {
-            panic!("it answers");
+        request.reply.send(answer).unwrap();
+        let ToolOutcome::Completed(ToolOutput { text, .. }) = call_task.await.unwrap() else {
+            panic!("the call failed");
         };
         assert!(text.contains("Ann"), "{text}");
 
-        let (calling, mut asked, _) = call(&rig, tool, json!({}), PATIENCE);
-        let question = asked.recv().await.expect("it asks again");
-        question.reply.send(ElicitationAnswer::Declined).unwrap();
-        let ToolOutcome::Completed(ToolOutput { text, .. }) = calling.await.unwrap() else {
-            panic!("it answers");
+        let (call_task, mut requests, _) = call(&fixture, tool, json!({}), CALL_TIMEOUT);
+        let request = requests.recv().await.expect("the tool requests input again");
+        request.reply.send(ElicitationAnswer::Declined).unwrap();
+        let ToolOutcome::Completed(ToolOutput { text, .. }) = call_task.await.unwrap() else {
+            panic!("the call failed");
         };
         assert!(text.contains("declined"), "{text}");
-        rig.tools.shut_down().await;
+        fixture.tools.shut_down().await;
     });
 }
 
 #[test]
-fn t1_an_agent_without_people_declines() {
+fn t1_elicitation_without_channel_is_declined() {
     run(async {
-        let rig = ToolServerFixture::start([everything()]).await;
-        let output = rig.call_ok("trigger-elicitation-request", json!({})).await;
+        let fixture = ToolServerFixture::start([everything()]).await;
+        let output = fixture.call_ok("trigger-elicitation-request", json!({})).await;
         assert!(output.text.contains("declined"), "{}", output.text);
-        rig.tools.shut_down().await;
+        fixture.tools.shut_down().await;
     });
 }
 
-/// What both revisions have in common.
+/// Checks the elicitation of the market in one of the two revisions.
 async fn check_market_elicitation(lifecycle: McpLifecycle) {
     let folder = tempfile::tempdir().unwrap();
-    let rig = ToolServerFixture::start([market_server(&folder, lifecycle)]).await;
-    let (tool, rifter) = ("choose_hangar", json!({"type_id": 587}));
-    // T4: the time stands still while a person thinks; the first one thinks for longer than there is.
-    let (short, mut thinks) = (Duration::from_secs(2), Duration::from_millis(2_300));
+    let fixture = ToolServerFixture::start([market_server(&folder, lifecycle)]).await;
+    let (tool, arguments) = ("choose_hangar", json!({"type_id": 587}));
+    // T4: the timeout of a call does not include the time for an answer. The first answer takes
+    // longer than the timeout.
+    let (timeout, mut answer_delay) = (Duration::from_secs(2), Duration::from_millis(2_300));
     for (answer, expected) in [
         (
             ElicitationAnswer::Accepted(Some(json!({"hangar": "south", "crates": 2}))),
@@ -100,73 +101,74 @@ async fn check_market_elicitation(lifecycle: McpLifecycle) {
         (ElicitationAnswer::Declined, Err("would not say")),
         (ElicitationAnswer::Cancelled, Err("nobody said")),
     ] {
-        let (calling, mut asked, _) = call(&rig, tool, rifter.clone(), short);
-        let question = asked.recv().await.expect("it asks");
-        assert_eq!(question.elicitation.message, "Which hangar shall Rifter go to?");
-        let ElicitationMode::Form { schema } = &question.elicitation.mode else {
-            panic!("{question:?}")
+        let (call_task, mut requests, _) = call(&fixture, tool, arguments.clone(), timeout);
+        let request = requests.recv().await.expect("the tool requests input");
+        assert_eq!(request.elicitation.message, "Which hangar shall Rifter go to?");
+        let ElicitationMode::Form { schema } = &request.elicitation.mode else {
+            panic!("{request:?}")
         };
         assert_eq!(schema["required"], json!(["hangar"]));
-        tokio::time::sleep(std::mem::take(&mut thinks)).await;
-        question.reply.send(answer).unwrap();
-        match (calling.await.unwrap(), expected) {
+        tokio::time::sleep(std::mem::take(&mut answer_delay)).await;
+        request.reply.send(answer).unwrap();
+        match (call_task.await.unwrap(), expected) {
             (ToolOutcome::Completed(output), Ok(expected)) => {
                 assert_eq!(output.structured, Some(expected));
             }
-            (ToolOutcome::Failed { error, .. }, Err(words)) => {
-                assert!(error.contains(words), "{error}");
+            (ToolOutcome::Failed { error, .. }, Err(text)) => {
+                assert!(error.contains(text), "{error}");
             }
             (outcome, expected) => panic!("{outcome:?} is not {expected:?}"),
         }
     }
-    // S6: who is cancelled asks no more.
-    let (calling, mut asked, cancel) = call(&rig, tool, rifter, PATIENCE);
-    let question = asked.recv().await.expect("it asks");
+    // S6: the elicitation of a cancelled call is withdrawn.
+    let (call_task, mut requests, cancel) = call(&fixture, tool, arguments, CALL_TIMEOUT);
+    let request = requests.recv().await.expect("the tool requests input");
     cancel.cancel();
-    question.withdrawn.cancelled().await;
+    request.withdrawn.cancelled().await;
     assert!(
-        matches!(calling.await.unwrap(), ToolOutcome::Failed { error, .. } if error == "cancelled")
+        matches!(call_task.await.unwrap(), ToolOutcome::Failed { error, .. } if error == "cancelled")
     );
-    let output = rig.call_ok("get_item_info", json!({"type_id": 587})).await;
-    assert!(output.text.contains("Rifter"), "it goes on: {}", output.text);
-    rig.tools.shut_down().await;
+    let output = fixture.call_ok("get_item_info", json!({"type_id": 587})).await;
+    assert!(output.text.contains("Rifter"), "the next call fails: {}", output.text);
+    fixture.tools.shut_down().await;
 }
 
 #[test]
-fn t1_t4_the_market_asks_in_the_way_of_2026_07_28() {
+fn t1_t4_market_elicits_with_revision_2026_07_28() {
     run(check_market_elicitation(McpLifecycle::Discover));
 }
 
 #[test]
-fn t1_t4_the_market_asks_in_the_way_of_2025_11_25() {
+fn t1_t4_market_elicits_with_revision_2025_11_25() {
     run(check_market_elicitation(McpLifecycle::Initialize));
 }
 
 #[test]
-fn t1_an_older_server_with_several_calls_under_way_asks_nobody() {
+fn t1_elicitation_of_older_server_with_several_running_calls_is_declined() {
     run(async {
         let folder = tempfile::tempdir().unwrap();
-        let rig =
+        let fixture =
             ToolServerFixture::start([market_server(&folder, McpLifecycle::Initialize)]).await;
         let slow = json!({"region_id": 10_000_002, "seconds": 600});
-        let (scanning, _, cancel) = call(&rig, "scan_opportunities", slow, PATIENCE);
-        let (progress, mut seen) = channel();
+        let (scan_task, _, cancel) = call(&fixture, "scan_opportunities", slow, CALL_TIMEOUT);
+        let (progress, mut progress_updates) = channel();
         let long =
             tool_call("scan_opportunities", json!({"region_id": 10_000_002, "seconds": 600}));
-        let other = CancellationToken::new();
-        let also = tokio::spawn(rig.tools.call_tool(long, progress, other.clone()));
-        seen.recv().await.expect("it is under way");
-        let (calling, mut asked, _) =
-            call(&rig, "choose_hangar", json!({"type_id": 587}), PATIENCE);
-        let outcome = calling.await.unwrap();
+        let second_cancel = CancellationToken::new();
+        let second_scan =
+            tokio::spawn(fixture.tools.call_tool(long, progress, second_cancel.clone()));
+        progress_updates.recv().await.expect("the call runs");
+        let (call_task, mut requests, _) =
+            call(&fixture, "choose_hangar", json!({"type_id": 587}), CALL_TIMEOUT);
+        let outcome = call_task.await.unwrap();
         assert!(
             matches!(&outcome, ToolOutcome::Failed { error, .. } if error.contains("would not say")),
             "{outcome:?}"
         );
-        assert!(asked.recv().await.is_none(), "it might be the wrong person");
+        assert!(requests.recv().await.is_none(), "the request cannot be assigned to a call");
         cancel.cancel();
-        other.cancel();
-        drop((scanning.await, also.await));
-        rig.tools.shut_down().await;
+        second_cancel.cancel();
+        drop((scan_task.await, second_scan.await));
+        fixture.tools.shut_down().await;
     });
 }

@@ -1,4 +1,4 @@
-//! Starts tools as the program does, and waits for what happens to them.
+//! Starts tool servers as the program does, and waits for changes of their status.
 
 use actix_rt::System;
 use greenroom::tool::{self, ToolServerConfig, ToolTransport};
@@ -23,7 +23,7 @@ use std::{
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-/// Nothing here takes so long unless it is broken.
+/// Limit of a test. Every test is much faster, unless something is broken.
 pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 struct FixedClock;
@@ -38,37 +38,38 @@ impl Clock for FixedClock {
     }
 }
 
-/// Runs a test as the program runs: on an actix system.
+/// Runs a test as the program runs, on an actix system.
 pub(crate) fn run<F: Future<Output = ()>>(test: F) {
-    // Nothing is sent over TLS here, but no client can be built without it.
+    // No test uses TLS, but building an HTTP client requires a crypto provider.
     drop(rustls::crypto::ring::default_provider().install_default());
     System::new().block_on(async {
         tokio::time::timeout(TEST_TIMEOUT, test).await.expect("the test takes too long");
     });
 }
 
-/// Runs a test in a process of its own, since it measures the process it runs in. `name` is the
-/// test's.
+/// Runs a test in a process of its own, because the test measures its process. `name` is the name of
+/// the test function, with its module.
 pub(crate) fn run_in_own_process<F: Future<Output = ()>>(name: &str, test: F) {
-    const ALONE: &str = "GREENROOM_TEST_RUNS_ALONE";
-    if std::env::var_os(ALONE).is_some() {
+    const IS_CHILD: &str = "GREENROOM_TEST_RUNS_ALONE";
+    if std::env::var_os(IS_CHILD).is_some() {
         return run(test);
     }
-    let itself = std::env::current_exe().expect("the test has a path");
-    let ran = Command::new(itself).args(["--exact", name, "--nocapture"]).env(ALONE, "1").output();
-    let ran = ran.expect("the test can be run");
-    let said = String::from_utf8_lossy(&ran.stdout);
-    assert!(said.contains("1 passed"), "{said}{}", String::from_utf8_lossy(&ran.stderr));
+    let executable = std::env::current_exe().expect("the test has a path");
+    let mut command = Command::new(executable);
+    let output = command.args(["--exact", name, "--nocapture"]).env(IS_CHILD, "1").output();
+    let output = output.expect("the test can be run");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(stdout.contains("1 passed"), "{stdout}{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// The tools of some servers, and the board their connections are on.
+/// The tools of some servers, and the status board of their connections.
 pub(crate) struct ToolServerFixture {
     pub(crate) tools: ToolServers,
     pub(crate) board: StatusBoard,
 }
 
 impl ToolServerFixture {
-    /// Starts and waits until every server is ready or has failed.
+    /// Starts the servers and waits until each is ready or has failed.
     pub(crate) async fn start(servers: impl IntoIterator<Item = ToolServerConfig>) -> Self {
         let clock: Arc<dyn Clock> = Arc::new(FixedClock);
         let board = StatusBoard::new(clock.clone());
@@ -78,19 +79,20 @@ impl ToolServerFixture {
     }
 
     pub(crate) fn status(&self, server: &str) -> ServerStatus {
-        let found = self.tools.statuses().into_iter().find(|status| status.name == server);
-        found.expect("the server is configured")
+        let statuses = self.tools.statuses();
+        let status = statuses.into_iter().find(|status| status.name == server);
+        status.expect("the server is configured")
     }
 
-    /// Waits until `is_so` is.
+    /// Waits until the status of the server fulfils the condition.
     pub(crate) async fn wait_for_status(
         &self,
         server: &str,
-        is_so: impl Fn(&ServerStatus) -> bool,
+        condition: impl Fn(&ServerStatus) -> bool,
     ) {
         let mut versions = self.tools.subscribe_changes();
-        while !is_so(&self.status(server)) {
-            versions.changed().await.expect("the tools live on");
+        while !condition(&self.status(server)) {
+            versions.changed().await.expect("the tool servers run");
         }
     }
 
@@ -110,7 +112,7 @@ impl ToolServerFixture {
         self.tools.call_tool(tool_call(tool, arguments), progress, CancellationToken::new()).await
     }
 
-    /// Calls a tool that is expected to answer.
+    /// Calls a tool that is expected to succeed.
     pub(crate) async fn call_ok(&self, tool: &str, arguments: Value) -> ToolOutput {
         let outcome = self.call(tool, arguments).await;
         let ToolOutcome::Completed(output) = outcome else { panic!("{tool}: {outcome:?}") };
@@ -145,13 +147,13 @@ pub(crate) fn stdio_env(
     args: &[&str],
     env: &[(&str, &str)],
 ) -> ToolServerConfig {
-    let own = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+    let to_owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
     ToolServerConfig::new(
         name,
         ToolTransport::Stdio {
             command: command.as_ref().display().to_string(),
             args: args.iter().map(|&arg| arg.to_owned()).collect(),
-            env: env.iter().map(own).collect(),
+            env: env.iter().map(to_owned).collect(),
             cwd: None,
         },
     )
@@ -162,8 +164,8 @@ pub(crate) fn http(name: &str, url: &str, allow_private: bool) -> ToolServerConf
     ToolServerConfig::new(name, ToolTransport::Http { url: url.to_owned(), headers, allow_private })
 }
 
-/// The market's program. It is not built here: built for itself alone it would be compiled with
-/// other features, and everything after it again.
+/// The path of the market's program. This function does not build it: a build of that package alone
+/// would use other features, and the next build would have to compile everything again.
 pub(crate) fn market_binary() -> &'static Path {
     static MARKET: OnceLock<PathBuf> = OnceLock::new();
     MARKET.get_or_init(|| {
@@ -173,7 +175,7 @@ pub(crate) fn market_binary() -> &'static Path {
     })
 }
 
-/// A program that `scripts/test-deps.sh` installs.
+/// The path of a program that `scripts/test-deps.sh` installs.
 pub(crate) fn test_dep(path: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/test-deps").join(path);
     assert!(path.exists(), "{} is missing: run scripts/test-deps.sh", path.display());

@@ -1,7 +1,7 @@
-//! Greenroom's MCP side against real servers: the market, the reference servers from npm and PyPI,
+//! Greenroom's MCP client against real servers: the market, the reference servers from npm and PyPI,
 //! and servers that misbehave (T1, T2, T4, T5, X5, E6, R1, S6).
 
-#![expect(clippy::unwrap_used, reason = "these are tests, helpers included")]
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod elicitation;
 mod harness;

@@ -1,4 +1,4 @@
-//! Servers over HTTP that misbehave: what each kind of failure says of the call's effect (R1).
+//! Tests against HTTP servers that misbehave: each kind of failure states if the call ran (R1).
 
 use actix_web::{App, HttpResponse, HttpServer, web};
 use greenroom::tool::{McpLifecycle, ToolServerConfig, ToolTransport};
@@ -10,14 +10,14 @@ use crate::harness::{ToolServerFixture, http, run};
 
 const TOOLS: [&str; 6] = ["busy", "broken", "refused", "elsewhere", "huge", "header"];
 
-/// The value of the header `x-key`, for each call.
+/// The value of the header `x-key` of each call.
 type ReceivedKeys = Arc<Mutex<Vec<String>>>;
 
-/// An MCP server of the older lifecycle, as far as a client can tell.
+/// Answers as an MCP server of the older lifecycle.
 async fn handle_request(
     request: actix_web::HttpRequest,
     body: web::Json<Value>,
-    seen: web::Data<ReceivedKeys>,
+    received_keys: web::Data<ReceivedKeys>,
 ) -> HttpResponse {
     let Some(id) = body.get("id") else { return HttpResponse::Accepted().finish() };
     let result = match body["method"].as_str().unwrap() {
@@ -35,27 +35,27 @@ async fn handle_request(
             "broken" => return HttpResponse::BadGateway().finish(),
             "refused" => return HttpResponse::BadRequest().finish(),
             "elsewhere" => {
-                let elsewhere = ("location", "http://127.0.0.1:1/");
-                return HttpResponse::TemporaryRedirect().insert_header(elsewhere).finish();
+                let location = ("location", "http://127.0.0.1:1/");
+                return HttpResponse::TemporaryRedirect().insert_header(location).finish();
             }
             "huge" => {
                 json!({"content": [{"type": "text", "text": "x".repeat(17 * 1024 * 1024)}]})
             }
             _ => {
                 let key = request.headers().get("x-key").and_then(|key| key.to_str().ok());
-                seen.lock().unwrap().push(key.unwrap_or_default().to_owned());
+                received_keys.lock().unwrap().push(key.unwrap_or_default().to_owned());
                 json!({"content": []})
             }
         },
-        method => panic!("{method} was not expected"),
+        method => panic!("unexpected method {method}"),
     };
     HttpResponse::Ok().json(json!({"jsonrpc": "2.0", "id": id, "result": result}))
 }
 
-/// Starts the server, with a connection to it.
+/// Starts the server and a connection to it.
 async fn start() -> (ToolServerFixture, ReceivedKeys) {
-    let seen = ReceivedKeys::default();
-    let data = web::Data::new(seen.clone());
+    let received_keys = ReceivedKeys::default();
+    let data = web::Data::new(received_keys.clone());
     let server = HttpServer::new(move || {
         App::new()
             .app_data(data.clone())
@@ -72,23 +72,23 @@ async fn start() -> (ToolServerFixture, ReceivedKeys) {
         transport: ToolTransport::Http { url, headers, allow_private: true },
         ..http("odd", "", true)
     };
-    (ToolServerFixture::start([config]).await, seen)
+    (ToolServerFixture::start([config]).await, received_keys)
 }
 
 #[test]
-fn r1_each_failure_over_http_says_what_is_known_of_the_effect() {
+fn r1_http_failure_states_effect_of_call() {
     run(async {
-        let (rig, _) = start().await;
-        let outcome = rig.call("busy", json!({})).await;
+        let (fixture, _) = start().await;
+        let outcome = fixture.call("busy", json!({})).await;
         let ToolOutcome::Failed { error, hint } = outcome else { panic!("{outcome:?}") };
         assert!(error.contains("429"), "{error}");
         assert_eq!(hint, RetryHint::DidNotRun);
 
-        let outcome = rig.call("broken", json!({})).await;
+        let outcome = fixture.call("broken", json!({})).await;
         let ToolOutcome::Crashed { error } = outcome else { panic!("{outcome:?}") };
         assert!(error.contains("502"), "{error}");
 
-        let outcome = rig.call("refused", json!({})).await;
+        let outcome = fixture.call("refused", json!({})).await;
         let ToolOutcome::Failed { error, hint } = outcome else { panic!("{outcome:?}") };
         assert!(error.contains("400"), "{error}");
         assert_eq!(hint, RetryHint::Unspecified);
@@ -98,18 +98,18 @@ fn r1_each_failure_over_http_says_what_is_known_of_the_effect() {
 #[test]
 fn x5_redirects_are_not_followed() {
     run(async {
-        let (rig, _) = start().await;
-        let outcome = rig.call("elsewhere", json!({})).await;
+        let (fixture, _) = start().await;
+        let outcome = fixture.call("elsewhere", json!({})).await;
         let ToolOutcome::Failed { error, .. } = outcome else { panic!("{outcome:?}") };
         assert!(error.contains("307"), "{error}");
     });
 }
 
 #[test]
-fn t4_an_answer_that_is_too_long_is_refused_and_says_so() {
+fn t4_too_large_result_is_rejected_with_reason() {
     run(async {
-        let (rig, _) = start().await;
-        let outcome = rig.call("huge", json!({})).await;
+        let (fixture, _) = start().await;
+        let outcome = fixture.call("huge", json!({})).await;
         let ToolOutcome::Failed { error, .. } = outcome else { panic!("{outcome:?}") };
         assert!(error.starts_with("the tool answered, but its answer has more than 16777216"));
     });
@@ -118,8 +118,8 @@ fn t4_an_answer_that_is_too_long_is_refused_and_says_so() {
 #[test]
 fn configured_headers_are_sent() {
     run(async {
-        let (rig, seen) = start().await;
-        rig.call_ok("header", json!({})).await;
-        assert_eq!(*seen.lock().unwrap(), ["secret"]);
+        let (fixture, received_keys) = start().await;
+        fixture.call_ok("header", json!({})).await;
+        assert_eq!(*received_keys.lock().unwrap(), ["secret"]);
     });
 }

@@ -1,4 +1,4 @@
-"""An MCP server over stdio that misbehaves, by hand, without any SDK. The argument says how."""
+"""An MCP server over stdio that misbehaves, written without an SDK. The argument is its mode."""
 
 import json
 import os
@@ -6,51 +6,51 @@ import signal
 import subprocess
 import sys
 
-how = sys.argv[1]
+mode = sys.argv[1]
 tools = ["first"]
 grandchild = None
 waiting = []
 
 
-def say(message):
+def send(message):
     sys.stdout.buffer.write(json.dumps(message).encode() + b"\n")
     sys.stdout.buffer.flush()
 
 
-def say_raw(line):
+def send_raw(line):
     sys.stdout.buffer.write(line + b"\n")
     sys.stdout.buffer.flush()
 
 
-def text(id, body):
-    say({"jsonrpc": "2.0", "id": id, "result": {"content": [{"type": "text", "text": body}]}})
+def send_text(id, text):
+    send({"jsonrpc": "2.0", "id": id, "result": {"content": [{"type": "text", "text": text}]}})
 
 
 def call(id, name, arguments):
     global grandchild
-    if how == "changing":
+    if mode == "changing":
         tools.append("second")
-        say({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
-        text(id, "done")
-    elif how == "environment":
-        text(id, json.dumps(dict(os.environ)))
-    elif how == "careless":
+        send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+        send_text(id, "done")
+    elif mode == "environment":
+        send_text(id, json.dumps(dict(os.environ)))
+    elif mode == "invalid_json":
         head = b'{"jsonrpc": "2.0", "id": %d, "result": ' % id
-        say_raw(head + b'{"content": [{"type": "text", "text": "a\xffb\\ud800c"}],'
-                b' "structuredContent": {"nan": NaN, "huge": 1e999}}}')
-    elif how == "stubborn":
-        text(id, json.dumps([os.getpid(), grandchild.pid]))
-    elif how == "late":
+        send_raw(head + b'{"content": [{"type": "text", "text": "a\xffb\\ud800c"}],'
+                 b' "structuredContent": {"nan": NaN, "huge": 1e999}}}')
+    elif mode == "ignored_sigterm":
+        send_text(id, json.dumps([os.getpid(), grandchild.pid]))
+    elif mode == "late_result":
         waiting.append(id)
-    elif how == "strange":
-        say({"jsonrpc": "2.0", "id": id, "error": {"code": -32602, "message": "not like this"}})
+    elif mode == "protocol_error":
+        send({"jsonrpc": "2.0", "id": id, "error": {"code": -32602, "message": "invalid arguments"}})
 
 
-if how == "stubborn":
+if mode == "ignored_sigterm":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     grandchild = subprocess.Popen(["sleep", "1000"])
-if how == "talkative":
-    print("I can't work like this", file=sys.stderr)
+if mode == "failed_start":
+    print("configuration missing", file=sys.stderr)
     sys.exit(3)
 
 for line in sys.stdin:
@@ -58,20 +58,20 @@ for line in sys.stdin:
     id, method = message.get("id"), message.get("method")
     if method == "initialize":
         version = message["params"]["protocolVersion"]
-        say({"jsonrpc": "2.0", "id": id, "result": {
+        send({"jsonrpc": "2.0", "id": id, "result": {
             "protocolVersion": version,
             "capabilities": {"tools": {"listChanged": True}},
             "serverInfo": {"name": "odd", "version": "1"},
         }})
     elif method == "tools/list":
         listed = [{"name": name, "inputSchema": {"type": "object"}} for name in tools]
-        say({"jsonrpc": "2.0", "id": id, "result": {"tools": listed}})
+        send({"jsonrpc": "2.0", "id": id, "result": {"tools": listed}})
     elif method == "tools/call":
         call(id, message["params"]["name"], message["params"].get("arguments"))
     elif method == "notifications/cancelled" and waiting:
-        text(waiting.pop(), "it did it all the same")
+        send_text(waiting.pop(), "completed after cancellation")
     elif id is not None:
-        say({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "no such method"}})
+        send({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "no such method"}})
 
-while how == "stubborn":
+while mode == "ignored_sigterm":
     signal.pause()

@@ -1,5 +1,5 @@
-// A conversation with a real model through the real server: streamed text, usage, and a cancel that
-// reaches the model. `make test-real-model` runs it; a small model on a small machine takes its time.
+// Tests a conversation with a real model through the real server: streamed text, usage, and a cancel
+// that reaches the model. `make test-real-model` runs it; a small model is slow.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -13,15 +13,15 @@ const here = dirname(fileURLToPath(import.meta.url));
 const root = resolve(here, "../..");
 const target = resolve(root, process.env.CARGO_TARGET_DIR ?? "target");
 const token = "the-token-of-the-real-model-test";
-const LOOK_AGAIN = 50;
-/** What so small a model answers well, and at length. */
+const POLL_INTERVAL_MS = 50;
+/** A request that a small model answers well and with a long text. */
 const STORY = "Write a long story about a lighthouse keeper and the sea.";
 
 let folder, model, server;
 
 before(async () => {
   folder = await mkdtemp(join(tmpdir(), "greenroom-real-model-"));
-  model = await started(process.execPath, [join(here, "server.mjs"), join(root, "target/real-model")], /(http:\S+)/);
+  model = await start(process.execPath, [join(here, "server.mjs"), join(root, "target/real-model")], /(http:\S+)/);
   const configuration = `
 [models.small]
 wire = "openai"
@@ -35,52 +35,52 @@ max_tokens = 80
 `;
   await writeFile(join(folder, "greenroom.toml"), configuration);
   const env = { ...process.env, MODEL_KEY: "none", GREENROOM_TOKEN: token, GREENROOM_LISTEN: "127.0.0.1:0" };
-  server = await started(join(target, "debug/greenroom"), ["serve"], /API\s+(http:\S+)/, { cwd: folder, env });
+  server = await start(join(target, "debug/greenroom"), ["serve"], /API\s+(http:\S+)/, { cwd: folder, env });
 });
 
 after(async () => {
-  for (const one of [server, model]) one?.child.kill();
+  for (const running of [server, model]) running?.child.kill();
   if (folder) await rm(folder, { recursive: true });
 });
 
-/** A child that has said its address. */
-function started(command, args, says, options = {}) {
+/** Starts a child process and waits until it has printed its address. */
+function start(command, args, addressPattern, options = {}) {
   const child = spawn(command, args, { stdio: ["ignore", "pipe", "inherit"], ...options });
-  return new Promise((done, failed) => {
+  return new Promise((resolvePromise, reject) => {
     let out = "";
-    child.once("error", failed);
-    child.once("exit", (code) => failed(new Error(`${command} ended with ${code}: ${out}`)));
-    child.stdout.on("data", (piece) => {
-      out += piece;
-      const found = out.match(says);
-      if (found) done({ child, address: found[1] });
+    child.once("error", reject);
+    child.once("exit", (code) => reject(new Error(`${command} ended with ${code}: ${out}`)));
+    child.stdout.on("data", (chunk) => {
+      out += chunk;
+      const found = out.match(addressPattern);
+      if (found) resolvePromise({ child, address: found[1] });
     });
   });
 }
 
-async function ask(method, path, body, accept = "application/json") {
+async function sendRequest(method, path, body, accept = "application/json") {
   const headers = { authorization: `Bearer ${token}`, accept, "content-type": "application/json" };
-  const answer = await fetch(server.address + path, { method, headers, body: body && JSON.stringify(body) });
-  assert.ok(answer.ok, `${method} ${path}: ${answer.status} ${answer.ok ? "" : await answer.text()}`);
-  return answer;
+  const response = await fetch(server.address + path, { method, headers, body: body && JSON.stringify(body) });
+  assert.ok(response.ok, `${method} ${path}: ${response.status} ${response.ok ? "" : await response.text()}`);
+  return response;
 }
 
-async function session() {
-  return (await (await ask("POST", "/agent/session", {})).json()).session_id;
+async function createSession() {
+  return (await (await sendRequest("POST", "/agent/session", {})).json()).session_id;
 }
 
-/** The events of one message's run. */
+/** Sends a message and yields the events of its run. */
 async function* chat(session_id, message) {
-  const answer = await ask("POST", "/agent/chat/stream", { session_id, message }, "text/event-stream");
+  const response = await sendRequest("POST", "/agent/chat/stream", { session_id, message }, "text/event-stream");
   let rest = "";
-  for await (const piece of answer.body.pipeThrough(new TextDecoderStream())) {
-    const lines = (rest + piece).split("\n");
+  for await (const chunk of response.body.pipeThrough(new TextDecoderStream())) {
+    const lines = (rest + chunk).split("\n");
     rest = lines.pop();
     for (const line of lines) if (line.startsWith("data:")) yield JSON.parse(line.slice(5));
   }
 }
 
-async function heard(events) {
+async function collectEvents(events) {
   const all = [];
   for await (const event of events) all.push(event);
   return all;
@@ -89,40 +89,40 @@ async function heard(events) {
 const textOf = (events) => events.filter(({ type }) => type === "text").map(({ text }) => text).join("");
 
 test("M1 M6: a real conversation is streamed and counted", async () => {
-  const id = await session();
-  const first = await heard(chat(id, STORY));
+  const id = await createSession();
+  const first = await collectEvents(chat(id, STORY));
   console.log(textOf(first));
   assert.match(textOf(first), /lighthouse|sea/);
-  assert.ok(first.filter(({ type }) => type === "text").length > 3, "it comes in pieces");
+  assert.ok(first.filter(({ type }) => type === "text").length > 3, "the text is streamed in several events");
   assert.equal(first.at(-1).type, "done");
   assert.equal(first.at(-1).outcome, "completed");
-  const second = await heard(chat(id, "What is the name of the keeper?"));
+  const second = await collectEvents(chat(id, "What is the name of the keeper?"));
   console.log(textOf(second));
   assert.notEqual(textOf(second), "");
-  const used = (events) => events.find(({ type }) => type === "step_completed").usage;
-  assert.ok(used(first).output_tokens > 0);
-  assert.ok(used(second).input_tokens > used(first).input_tokens + used(first).output_tokens,
-    "the conversation so far was told again");
-  const messages = (await (await ask("GET", `/agent/session/${id}/messages`)).json()).messages;
+  const usage = (events) => events.find(({ type }) => type === "step_completed").usage;
+  assert.ok(usage(first).output_tokens > 0);
+  assert.ok(usage(second).input_tokens > usage(first).input_tokens + usage(first).output_tokens,
+    "the second request contains the first exchange");
+  const messages = (await (await sendRequest("GET", `/agent/session/${id}/messages`)).json()).messages;
   assert.deepEqual(messages.map(({ role }) => role), ["user", "assistant", "user", "assistant"]);
 });
 
-test("S6: a cancel reaches a real model in the middle of its answer", async () => {
-  const id = await session();
-  const seen = [];
+test("S6: a cancel stops a real model during its answer", async () => {
+  const id = await createSession();
+  const events = [];
   for await (const event of chat(id, STORY)) {
-    seen.push(event);
-    const pieces = seen.filter(({ type }) => type === "text").length;
-    if (event.type === "text" && pieces === 5) await ask("POST", `/agent/session/${id}/cancel`, {});
+    events.push(event);
+    const count = events.filter(({ type }) => type === "text").length;
+    if (event.type === "text" && count === 5) await sendRequest("POST", `/agent/session/${id}/cancel`, {});
   }
-  assert.equal(seen.at(-1).outcome, "cancelled", textOf(seen));
+  assert.equal(events.at(-1).outcome, "cancelled", textOf(events));
   for (;;) {
     const ended = await (await fetch(`${model.address}/ended`)).json();
     if (ended.aborted === 1) break;
-    await new Promise((done) => setTimeout(done, LOOK_AGAIN));
+    await new Promise((resolvePromise) => setTimeout(resolvePromise, POLL_INTERVAL_MS));
   }
-  const messages = (await (await ask("GET", `/agent/session/${id}/messages`)).json()).messages;
-  assert.ok(JSON.stringify(messages.at(-1)).includes(JSON.stringify(textOf(seen)).slice(1, -1)), "what was said is kept");
-  const next = await heard(chat(id, "Say hello."));
+  const messages = (await (await sendRequest("GET", `/agent/session/${id}/messages`)).json()).messages;
+  assert.ok(JSON.stringify(messages.at(-1)).includes(JSON.stringify(textOf(events)).slice(1, -1)), "the text so far is kept");
+  const next = await collectEvents(chat(id, "Say hello."));
   assert.equal(next.at(-1).outcome, "completed");
 });

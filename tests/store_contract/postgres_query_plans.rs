@@ -1,7 +1,7 @@
-//! That a question costs PostgreSQL the same however much is stored (D6): over 100,000 sessions, each
-//! with a commit, an approval, a row of the audit log and something spent, no table that grows is ever
-//! read from end to end. Counted by the server itself, over everything that the port can be asked, and
-//! often enough that its plans no longer depend on the values.
+//! Queries of the PostgreSQL store take the same time however much is stored (D6). The database
+//! holds 100,000 sessions, each with a commit, an approval, an audit row and spending. No growing
+//! table may be scanned completely by any query of the port, according to the statistics of the
+//! server. Each query runs often enough that the server uses a generic plan.
 
 use crate::{
     fixtures::{
@@ -30,16 +30,15 @@ use std::{collections::BTreeMap, time::Duration};
 use uuid::Uuid;
 
 const STORED: u32 = 100_000;
-/// After some uses the server makes a plan that fits any value.
-const TIMES: u32 = 12;
-/// Tables that grow with what is stored.
-const GROWING: [&str; 5] = ["approvals", "audit", "commits", "sessions", "spending"];
+/// Runs of each query. After some runs the server makes a generic plan.
+const RUNS: u32 = 12;
+/// Tables that grow with the number of sessions.
+const GROWING_TABLES: [&str; 5] = ["approvals", "audit", "commits", "sessions", "spending"];
 
-/// Every table as it is after a long time: 100 users, of whom each has 1,000 sessions, few of them at
-/// work.
+/// Fills every table as after long use: 100 users with 1,000 sessions each, of which few are active.
 async fn fill(connection: &mut PgConnection) {
     let ids: Vec<Uuid> = (1..=STORED).map(|n| session_id(n).0).collect();
-    let asked: Vec<Uuid> = (1..=STORED).map(|n| approval_id(n).0).collect();
+    let approval_ids: Vec<Uuid> = (1..=STORED).map(|n| approval_id(n).0).collect();
     let sessions = "INSERT INTO sessions (session_id, owner, status, content)
         SELECT id, 'user-' || n % 100,
                CASE n % 1000 WHEN 1 THEN 'running' WHEN 2 THEN 'waiting' WHEN 3 THEN 'closed' ELSE 'idle' END,
@@ -63,7 +62,7 @@ async fn fill(connection: &mut PgConnection) {
         FROM unnest($1::uuid[], $2::uuid[]) WITH ORDINALITY AS ids (id, session_id, n)";
     let row = approval_row(0, 0, "user-1", ApprovalState::Pending);
     sqlx::query(approvals)
-        .bind(&asked)
+        .bind(&approval_ids)
         .bind(&ids)
         .bind(serde_json::to_string(&row).unwrap())
         .bind(approval_id(0).0.to_string())
@@ -85,15 +84,19 @@ async fn fill(connection: &mut PgConnection) {
     sqlx::raw_sql(more).execute(connection).await.unwrap();
 }
 
-/// Everything that the store can be asked, once.
+/// Runs every query of the store once.
 async fn run_every_query(store: &Store, n: u32) {
     let owner = user(&format!("user-{}", n % 100));
-    // Of sessions that the writer does not remember, and of new ones; with all that stands beside.
+    // A session that is not in the writer's cache, and a new session; with all rows of a projection.
     for (session, head) in [(1_000 * n + 500, 1), (STORED + n, 0)] {
         let row = session_row(session, owner.as_str(), SessionStatus::Idle);
-        let asked = approval_row(session, session, owner.as_str(), ApprovalState::Decided);
-        let mut commit =
-            with_rows(message_commit(session_id(session), head, 2, "x"), Some(row), vec![asked]);
+        let pending_approval =
+            approval_row(session, session, owner.as_str(), ApprovalState::Decided);
+        let mut commit = with_rows(
+            message_commit(session_id(session), head, 2, "x"),
+            Some(row),
+            vec![pending_approval],
+        );
         let (measure, day) = (BudgetMeasure::from_unit("ISK"), Timestamp(NEW_YEAR).day());
         commit.projection.spending_update = Some(SpendingUpdate {
             user: owner.clone(),
@@ -113,12 +116,12 @@ async fn run_every_query(store: &Store, n: u32) {
             .await
             .unwrap();
     }
-    let of = session_id(1_000 * n + 500);
+    let existing = session_id(1_000 * n + 500);
     for after in [0, 2, 3, 4] {
-        store.load_events(of, Seq(after), 500).await.unwrap();
+        store.load_events(existing, Seq(after), 500).await.unwrap();
     }
-    assert_eq!(store.load_head(of).await.unwrap(), Seq(4));
-    store.load_session(of).await.unwrap().unwrap();
+    assert_eq!(store.load_head(existing).await.unwrap(), Seq(4));
+    store.load_session(existing).await.unwrap().unwrap();
     store.load_approval(approval_id(n)).await.unwrap().unwrap();
     store.load_settings(&owner).await.unwrap().unwrap();
     store.store_settings(&owner, &Settings::default()).await.unwrap();
@@ -139,8 +142,8 @@ async fn run_every_query(store: &Store, n: u32) {
             (None, None, Some(approval_id(STORED / 2))),
             (None, Some(ApprovalState::Pending), None),
             (None, Some(ApprovalState::Pending), Some(approval_id(STORED / 2))),
-            (Some(of), None, None),
-            (Some(of), Some(ApprovalState::Pending), None),
+            (Some(existing), None, None),
+            (Some(existing), Some(ApprovalState::Pending), None),
         ] {
             let owner = owner.clone();
             let query = ApprovalQuery { owner, session_id, state, before, limit: 50 };
@@ -149,12 +152,12 @@ async fn run_every_query(store: &Store, n: u32) {
     }
     let all = AuditQuery { limit: 100, after: u64::from(n), ..AuditQuery::default() };
     let old = AuditQuery { before: Some(50_000), ..all.clone() };
-    let session = AuditQuery { session_id: Some(of), ..all.clone() };
+    let session = AuditQuery { session_id: Some(existing), ..all.clone() };
     let user_only = AuditQuery { user: Some(owner.to_string()), ..all.clone() };
     let action = AuditQuery { action: Some(AuditAction::KeyCreated), ..all.clone() };
-    let nobody = AuditQuery { user: Some("nobody".to_owned()), ..all.clone() };
+    let unknown_user = AuditQuery { user: Some("nobody".to_owned()), ..all.clone() };
     let both = AuditQuery { action: Some(AuditAction::KeyCreated), ..user_only.clone() };
-    for query in [all, old, session, user_only, action, nobody, both] {
+    for query in [all, old, session, user_only, action, unknown_user, both] {
         store.list_audit_rows(query).await.unwrap();
     }
     let (session_id, at) = (session_id(1_000 * n + 600), Timestamp(NEW_YEAR));
@@ -163,7 +166,7 @@ async fn run_every_query(store: &Store, n: u32) {
 }
 
 async fn add_keys(store: &Store) {
-    for n in 1..=2 * TIMES {
+    for n in 1..=2 * RUNS {
         let (key_id, created_at) = (KeyId(Uuid::from_u128(n.into())), Timestamp(NEW_YEAR));
         let key = ApiKey {
             key_id,
@@ -178,9 +181,9 @@ async fn add_keys(store: &Store) {
     }
 }
 
-/// What was read of each table from end to end, in rows, and how often an index was used.
+/// By table: the number of rows read by sequential scans, and the number of index scans.
 async fn scan_counts(connection: &mut PgConnection) -> BTreeMap<String, (i64, i64)> {
-    // Connections that end tell what they did.
+    // A connection reports its statistics at the latest when it is closed.
     let others = "SELECT count(*) FROM pg_stat_activity
         WHERE datname = current_database() AND application_name LIKE 'greenroom%'";
     while sqlx::query(others).fetch_one(&mut *connection).await.unwrap().get::<i64, _>(0) > 0 {
@@ -197,24 +200,25 @@ async fn d6_no_query_scans_a_whole_table() {
     let address = Postgres::shared().create_database().await;
     add_keys(&open(&address).await).await;
     let database = address.rsplit('/').next().unwrap();
-    let mut outsider = Postgres::shared().connect(database).await;
-    fill(&mut outsider).await;
-    // Before the server has statistics, and with them.
+    let mut other = Postgres::shared().connect(database).await;
+    fill(&mut other).await;
+    // First without statistics of the planner, then with them.
     for round in 0..2 {
         if round == 1 {
-            sqlx::raw_sql("ANALYZE").execute(&mut outsider).await.unwrap();
+            sqlx::raw_sql("ANALYZE").execute(&mut other).await.unwrap();
         }
-        let before = scan_counts(&mut outsider).await;
+        let before = scan_counts(&mut other).await;
         let store = open(&address).await;
-        for n in 1..=TIMES {
-            run_every_query(&store, round * TIMES + n).await;
+        for n in 1..=RUNS {
+            run_every_query(&store, round * RUNS + n).await;
         }
         drop(store);
-        let after = scan_counts(&mut outsider).await;
-        for table in GROWING {
-            let ((read, used), (read_now, used_now)) = (before[table], after[table]);
-            assert_eq!(read_now - read, 0, "rows of {table} read from end to end, round {round}");
-            assert!(used_now - used >= i64::from(TIMES), "{table}: nobody asked");
+        let after = scan_counts(&mut other).await;
+        for table in GROWING_TABLES {
+            let ((rows_before, scans_before), (rows_after, scans_after)) =
+                (before[table], after[table]);
+            assert_eq!(rows_after - rows_before, 0, "sequential scan of {table}, round {round}");
+            assert!(scans_after - scans_before >= i64::from(RUNS), "{table}: no query ran");
         }
     }
 }

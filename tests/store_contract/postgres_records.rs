@@ -1,4 +1,4 @@
-//! What a restart keeps on PostgreSQL, and the keys and the audit log there (X2, X6).
+//! Data that survives a restart on PostgreSQL, and the API keys and audit log there (X2, X6).
 
 use crate::{
     fixtures::{
@@ -35,26 +35,32 @@ fn entry() -> AuditEntry {
 }
 
 #[tokio::test]
-async fn a_restart_sees_everything_acknowledged() {
+async fn acknowledged_writes_survive_restart() {
     let address = Postgres::shared().create_database().await;
     let journal = open(&address).await;
     assert_eq!((journal.migration().from_version, journal.migration().to_version), (0, 4));
     let row = session_row(1, "alice", SessionStatus::Running);
-    let asked = approval_row(1, 1, "alice", ApprovalState::Pending);
+    let pending_approval = approval_row(1, 1, "alice", ApprovalState::Pending);
     let first = commit(session_id(1), 0, all_events());
-    journal.append(with_rows(first, Some(row.clone()), vec![asked.clone()])).await.unwrap();
+    journal
+        .append(with_rows(first, Some(row.clone()), vec![pending_approval.clone()]))
+        .await
+        .unwrap();
     drop(journal);
     let journal = open(&address).await;
     assert_eq!((journal.migration().from_version, journal.migration().to_version), (4, 4));
     assert_eq!(read_log(&journal, session_id(1)).await, all_events());
     assert_eq!(journal.load_session(session_id(1)).await.unwrap(), Some(row));
-    assert_eq!(journal.load_approval(asked.approval.approval_id).await.unwrap(), Some(asked));
+    assert_eq!(
+        journal.load_approval(pending_approval.approval.approval_id).await.unwrap(),
+        Some(pending_approval)
+    );
     assert_eq!(journal.list_unfinished_sessions().await.unwrap(), [session_id(1)]);
 }
 
-/// X2: names that people give come back, but for the one character that PostgreSQL can't hold.
+/// Key names are stored unchanged, except that PostgreSQL cannot store U+0000.
 #[tokio::test]
-async fn x2_keys_are_kept_by_their_hash() {
+async fn x2_keys_are_stored_by_hash() {
     let address = Postgres::shared().create_database().await;
     let journal = open(&address).await;
     let key = |n: u128, name: Option<&str>| ApiKey {
@@ -76,19 +82,19 @@ async fn x2_keys_are_kept_by_their_hash() {
     journal.revoke_key(first.key_id, Timestamp(NEW_YEAR + 2), entry()).await.unwrap();
     let revoked = ApiKey { revoked_at: Some(Timestamp(NEW_YEAR + 1)), ..first };
     assert_eq!(journal.find_key_by_hash(hash(1)).await.unwrap(), Some(revoked));
-    // A hash that is taken leaves neither key nor row.
+    // A key whose hash exists already is not stored, and neither is its audit row.
     assert!(journal.store_key(&key(4, None), hash(2), entry()).await.is_err());
     assert_eq!(verify_audit(database(&address), None).await.unwrap().n, 4);
 }
 
 #[tokio::test]
-async fn x6_the_events_of_a_commit_and_their_rows_are_stored_together_and_found_again() {
+async fn x6_commit_and_audit_rows_are_stored_together_and_listed() {
     let address = Postgres::shared().create_database().await;
     let journal = open(&address).await;
-    let asked = vec![approval_row(1, 1, "alice", ApprovalState::Pending)];
-    let expected = entries_for_commit(session_id(1), &all_events(), &asked);
+    let pending_approval = vec![approval_row(1, 1, "alice", ApprovalState::Pending)];
+    let expected = entries_for_commit(session_id(1), &all_events(), &pending_approval);
     let first = commit(session_id(1), 0, all_events());
-    journal.append(with_rows(first.clone(), None, asked)).await.unwrap();
+    journal.append(with_rows(first.clone(), None, pending_approval)).await.unwrap();
     assert!(journal.append(first).await.is_err());
     let everything = AuditQuery { limit: usize::MAX, ..AuditQuery::default() };
     let rows = journal.list_audit_rows(everything.clone()).await.unwrap();
@@ -106,15 +112,12 @@ async fn x6_the_events_of_a_commit_and_their_rows_are_stored_together_and_found_
         AuditQuery { after: 3, before: Some(6), ..everything.clone() },
         AuditQuery { user: Some("no\0body".to_owned()), ..everything.clone() },
     ];
-    let found: Vec<usize> = {
-        let mut found = Vec::new();
-        for filter in filters {
-            found.push(journal.list_audit_rows(filter).await.unwrap().len());
-        }
-        found
-    };
-    assert_eq!((found[0], found[3], found[4]), (rows.len(), 2, 0));
-    assert!(found[1] > 0 && found[2] > 0 && found[2] < rows.len(), "{found:?}");
+    let mut counts = Vec::new();
+    for filter in filters {
+        counts.push(journal.list_audit_rows(filter).await.unwrap().len());
+    }
+    assert_eq!((counts[0], counts[3], counts[4]), (rows.len(), 2, 0));
+    assert!(counts[1] > 0 && counts[2] > 0 && counts[2] < rows.len(), "{counts:?}");
     let before = Some(rows.len() as u64);
     let newest = AuditQuery { order: AuditOrder::Newest, before, limit: 2, ..everything };
     let newest: Vec<u64> =
@@ -122,9 +125,9 @@ async fn x6_the_events_of_a_commit_and_their_rows_are_stored_together_and_found_
     assert_eq!(newest, [rows.len() as u64 - 1, rows.len() as u64 - 2]);
 }
 
-/// S1, X6: the audit log keeps what it has, and says who wanted the session gone.
+/// The audit log keeps its rows and gets one that names the user who purged the session.
 #[tokio::test]
-async fn s1_x6_a_purge_is_in_the_audit_log() {
+async fn s1_x6_purge_is_recorded_in_audit_log() {
     let address = Postgres::shared().create_database().await;
     let journal = open(&address).await;
     journal.append(commit(session_id(1), 0, all_events())).await.unwrap();
@@ -142,7 +145,7 @@ async fn s1_x6_a_purge_is_in_the_audit_log() {
 }
 
 #[tokio::test]
-async fn x6_whatever_somebody_does_to_the_tables_is_found_out() {
+async fn x6_changes_to_audit_tables_are_detected() {
     let address = Postgres::shared().create_database().await;
     let journal = open(&address).await;
     for _ in 0..4 {
@@ -150,19 +153,19 @@ async fn x6_whatever_somebody_does_to_the_tables_is_found_out() {
     }
     let head = verify_audit(database(&address), None).await.unwrap();
     assert_eq!(head.n, 4);
-    let mut outsider = sqlx::PgConnection::connect(&address).await.unwrap();
-    for accident in ["UPDATE audit SET content = '{}'", "DELETE FROM audit", "TRUNCATE audit"] {
-        let refused = sqlx::raw_sql(accident).execute(&mut outsider).await.unwrap_err();
-        assert!(refused.to_string().contains("append-only"), "{refused}");
+    let mut other = sqlx::PgConnection::connect(&address).await.unwrap();
+    for statement in ["UPDATE audit SET content = '{}'", "DELETE FROM audit", "TRUNCATE audit"] {
+        let error = sqlx::raw_sql(statement).execute(&mut other).await.unwrap_err();
+        assert!(error.to_string().contains("append-only"), "{error}");
     }
     let tampering = "ALTER TABLE audit DISABLE TRIGGER ALL;
         UPDATE audit SET content = replace(content, 'done', 'gone') WHERE n = 2";
-    sqlx::raw_sql(tampering).execute(&mut outsider).await.unwrap();
-    let found = verify_audit(database(&address), None).await.unwrap_err();
-    assert!(matches!(found, AuditError::Broken(ChainError::Changed { n: 2 })), "{found}");
-    let back = "UPDATE audit SET content = replace(content, 'gone', 'done') WHERE n = 2;
+    sqlx::raw_sql(tampering).execute(&mut other).await.unwrap();
+    let error = verify_audit(database(&address), None).await.unwrap_err();
+    assert!(matches!(error, AuditError::Broken(ChainError::Changed { n: 2 })), "{error}");
+    let truncation = "UPDATE audit SET content = replace(content, 'gone', 'done') WHERE n = 2;
         DELETE FROM audit WHERE n = 4";
-    sqlx::raw_sql(back).execute(&mut outsider).await.unwrap();
-    let found = verify_audit(database(&address), Some(head)).await.unwrap_err();
-    assert!(matches!(found, AuditError::Broken(ChainError::Truncated { n: 4, .. })), "{found}");
+    sqlx::raw_sql(truncation).execute(&mut other).await.unwrap();
+    let error = verify_audit(database(&address), Some(head)).await.unwrap_err();
+    assert!(matches!(error, AuditError::Broken(ChainError::Truncated { n: 4, .. })), "{error}");
 }

@@ -1,4 +1,4 @@
-//! The contract on SQLite, and what a restart keeps.
+//! The contract on SQLite, and the data that survives a restart.
 
 use crate::fixtures::{
     all_events, approval_id, approval_row, commit, message_commit, read_log, session_id,
@@ -18,7 +18,7 @@ pub(crate) async fn open(path: &Path) -> Store {
     Store::open(path, StoreOptions::default()).await.unwrap()
 }
 
-/// A connection beside the journal's own.
+/// Opens a connection besides the journal's own.
 pub(crate) async fn second_connection(path: &Path) -> SqliteConnection {
     let options = SqliteConnectOptions::new().filename(path);
     SqliteConnection::connect_with(&options).await.unwrap()
@@ -49,12 +49,12 @@ mod durability_process {
     crate::cases::whole_contract! { fresh }
 }
 
-/// Writes something of everything, all of it acknowledged.
+/// Stores at least one entry of each kind; every write is acknowledged.
 async fn store_one_of_each(journal: &Store) {
     let row = session_row(1, "alice", SessionStatus::Running);
-    let asked = approval_row(1, 1, "alice", ApprovalState::Pending);
+    let pending_approval = approval_row(1, 1, "alice", ApprovalState::Pending);
     let first = commit(session_id(1), 0, all_events());
-    journal.append(with_rows(first, Some(row), vec![asked])).await.unwrap();
+    journal.append(with_rows(first, Some(row), vec![pending_approval])).await.unwrap();
     let head = all_events().len() as u64;
     journal.append(message_commit(session_id(1), head, 2, "more")).await.unwrap();
     journal.store_settings(&user("alice"), &Settings::default()).await.unwrap();
@@ -67,17 +67,17 @@ async fn assert_all_stored(journal: &Store) {
     assert_eq!(read_log(journal, session_id(1)).await, records);
     let row = session_row(1, "alice", SessionStatus::Running);
     assert_eq!(journal.load_session(session_id(1)).await.unwrap(), Some(row));
-    let asked = approval_row(1, 1, "alice", ApprovalState::Pending);
-    assert_eq!(journal.load_approval(approval_id(1)).await.unwrap(), Some(asked));
+    let pending_approval = approval_row(1, 1, "alice", ApprovalState::Pending);
+    assert_eq!(journal.load_approval(approval_id(1)).await.unwrap(), Some(pending_approval));
     assert_eq!(journal.load_settings(&user("alice")).await.unwrap(), Some(Settings::default()));
     assert_eq!(journal.list_unfinished_sessions().await.unwrap(), [session_id(1)]);
     assert_eq!(journal.list_pending_deadlines().await.unwrap().len(), 1);
-    // And it goes on.
+    // The journal also accepts new commits.
     journal.append(message_commit(session_id(1), head + 2, 1, "on")).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_restart_sees_everything_acknowledged() {
+async fn acknowledged_writes_survive_restart() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("green.db");
     let journal = open(&path).await;
@@ -89,9 +89,9 @@ async fn a_restart_sees_everything_acknowledged() {
     assert_all_stored(&journal).await;
 }
 
-/// D2: the files as a killed process would leave them hold everything acknowledged.
+/// The files as a killed process leaves them contain every acknowledged commit.
 #[tokio::test]
-async fn a_kill_loses_nothing_acknowledged() {
+async fn d2_acknowledged_writes_survive_kill() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("green.db");
     let copy = folder.path().join("copy.db");
@@ -104,34 +104,35 @@ async fn a_kill_loses_nothing_acknowledged() {
     assert_all_stored(&open(&copy).await).await;
 }
 
-/// D4: what waits while a write is under way is written together, and only the one who is late is
-/// told so.
+/// Commits that arrive during a write are written as one group; only the outdated commit of the
+/// group conflicts.
 #[tokio::test]
-async fn what_waits_is_written_as_one_group() {
+async fn d4_waiting_commits_are_written_as_one_group() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("green.db");
     let journal = open(&path).await;
     journal.append(message_commit(session_id(1), 0, 1, "x")).await.unwrap();
-    let mut outsider = second_connection(&path).await;
-    execute(&mut outsider, "BEGIN IMMEDIATE").await;
+    let mut other = second_connection(&path).await;
+    execute(&mut other, "BEGIN IMMEDIATE").await;
 
     let before = commits_in_log(&path);
-    // Few enough for one turn: the runtime limits what a task may do before others have theirs.
+    // Few enough for one poll, whose work the runtime limits.
     let appends = (1..=40).map(|n| journal.append(message_commit(session_id(n), 0, 1, "x")));
     let mut all = Box::pin(futures::future::join_all(appends));
-    // Polled once, all of them have been handed over; none can be written yet.
+    // After one poll all commits have been sent to the writer; none can be written yet.
     assert!(futures::poll!(&mut all).is_pending());
-    execute(&mut outsider, "ROLLBACK").await;
+    execute(&mut other, "ROLLBACK").await;
     let results = all.await;
 
     assert!(crate::fixtures::is_conflict(&results[0]));
     assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 39);
-    // Two at most: the group that the writer had begun to take, and the rest.
+    // At most two groups: commits the writer had already received, and the rest.
     let written = commits_in_log(&path) - before;
     assert!((1..=2).contains(&written), "{written} transactions");
 }
 
-/// Transactions in the write-ahead log: the frames that end one name the database's size.
+/// Number of transactions in the write-ahead log: the last frame of each contains the size of the
+/// database.
 fn commits_in_log(path: &Path) -> usize {
     const HEADER: usize = 32;
     const FRAME: usize = 24 + 4096;

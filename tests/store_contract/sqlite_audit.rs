@@ -1,5 +1,5 @@
-//! The audit log and the keys on SQLite (X2, X6): written with what they tell of, and found out
-//! when somebody changes the file.
+//! The audit log and the API keys on SQLite (X2, X6): rows are written in the transaction of the
+//! change they record, and changes to the file are detected.
 
 use crate::{
     fixtures::{
@@ -37,7 +37,7 @@ async fn rows(journal: &Store) -> Vec<AuditRow> {
     journal.list_audit_rows(everything()).await.unwrap()
 }
 
-/// The rows' content without their numbers.
+/// The content of the rows without `n`.
 fn contents(rows: &[AuditRow]) -> Vec<Value> {
     let content = |row: &AuditRow| {
         let Value::Object(mut content) = serde_json::from_str(&row.content).unwrap() else {
@@ -54,7 +54,7 @@ fn closed(n: u32, head: u64) -> greenroom_actors::ports::Commit {
     commit(session_id(n), head, vec![crate::fixtures::record(head + 1, closed)])
 }
 
-fn noted(reason: &str) -> AuditEntry {
+fn entry(reason: &str) -> AuditEntry {
     let at = Timestamp(NEW_YEAR);
     let entry = AuditEntry::new(at, AuditAction::UserSettingsChanged, AuditOutcome::Done, None);
     AuditEntry { reason: Some(reason.to_owned()), ..entry }
@@ -73,30 +73,30 @@ fn key(n: u128) -> (ApiKey, Digest) {
 }
 
 #[tokio::test]
-async fn x6_the_events_of_a_commit_and_their_rows_are_stored_together_or_not_at_all() {
+async fn x6_commit_and_audit_rows_are_stored_atomically() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("green.db");
     let journal = open(&path).await;
-    let asked = vec![approval_row(1, 1, "alice", ApprovalState::Pending)];
-    let expected = entries_for_commit(session_id(1), &all_events(), &asked);
+    let pending_approval = vec![approval_row(1, 1, "alice", ApprovalState::Pending)];
+    let expected = entries_for_commit(session_id(1), &all_events(), &pending_approval);
     assert!(!expected.is_empty());
     let first = commit(session_id(1), 0, all_events());
     let row = session_row(1, "alice", SessionStatus::Closed);
-    journal.append(with_rows(first.clone(), Some(row), asked)).await.unwrap();
+    journal.append(with_rows(first.clone(), Some(row), pending_approval)).await.unwrap();
     let entries: Vec<Value> = expected.iter().map(|entry| json!(entry)).collect();
     assert_eq!(contents(&rows(&journal).await), entries);
 
     assert!(is_conflict(&journal.append(first).await));
-    assert_eq!(rows(&journal).await.len(), entries.len(), "what is refused leaves no row");
+    assert_eq!(rows(&journal).await.len(), entries.len(), "a rejected commit adds no row");
     let head = verify_audit(&path, None).await.unwrap();
     assert_eq!(head.n, entries.len() as u64);
 
-    // A commit with rows here but none beside the log; and one with nothing to tell.
+    // A commit with audit rows and without a projection, and a commit without audit rows.
     journal.append(closed(2, 0)).await.unwrap();
     journal.append(message_commit(session_id(3), 0, 3, "x")).await.unwrap();
     drop(journal);
     let journal = open(&path).await;
-    journal.append_audit(noted("after the restart")).await.unwrap();
+    journal.append_audit(entry("after the restart")).await.unwrap();
     let all = rows(&journal).await;
     assert_eq!(all.len(), entries.len() + 2);
     assert_eq!(all.last().unwrap().n, head.n + 2);
@@ -105,10 +105,10 @@ async fn x6_the_events_of_a_commit_and_their_rows_are_stored_together_or_not_at_
     assert_eq!(verify_audit(&path, Some(head)).await.unwrap().n, head.n + 2);
 }
 
-/// S1, X6: the audit log keeps what it has and says who wanted the session gone; of the session
-/// itself nothing is left in the file.
+/// The audit log keeps its rows and gets one that names the user who purged the session. The file
+/// no longer contains any text of the session.
 #[tokio::test]
-async fn s1_x6_a_purge_is_in_the_audit_log_and_the_session_is_not_in_the_file() {
+async fn s1_x6_purge_is_recorded_in_audit_log_and_removes_session_from_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("green.db");
     let journal = open(&path).await;
@@ -125,20 +125,20 @@ async fn s1_x6_a_purge_is_in_the_audit_log_and_the_session_is_not_in_the_file() 
     assert!(row.content.contains("session_purged") && row.content.contains("bob"), "{row:?}");
     drop(journal);
     let file = std::fs::read(&path).unwrap();
-    let word = b"unforgettable";
-    assert!(!file.windows(word.len()).any(|window| window == word));
+    let text = b"unforgettable";
+    assert!(!file.windows(text.len()).any(|window| window == text));
 }
 
 #[tokio::test]
-async fn x6_the_chain_holds_however_many_write_at_once() {
+async fn x6_concurrent_writes_keep_chain_valid() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("green.db");
     let journal = open(&path).await;
-    let of_sessions = join_all((1..=60).map(|n| journal.append(closed(n, 0))));
-    let of_others = join_all((0..20).map(|n| journal.append_audit(noted(&n.to_string()))));
+    let commits = join_all((1..=60).map(|n| journal.append(closed(n, 0))));
+    let entries = join_all((0..20).map(|n| journal.append_audit(entry(&n.to_string()))));
     let late = join_all((1..=20).map(|n| journal.append(closed(n, 5))));
-    let (of_sessions, of_others, late) = futures::join!(of_sessions, of_others, late);
-    assert!(of_sessions.into_iter().chain(of_others).all(|result| result.is_ok()));
+    let (commits, entries, late) = futures::join!(commits, entries, late);
+    assert!(commits.into_iter().chain(entries).all(|result| result.is_ok()));
     assert!(late.iter().all(is_conflict));
     let numbers: Vec<u64> = rows(&journal).await.iter().map(|row| row.n).collect();
     assert_eq!(numbers, (1..=80).collect::<Vec<_>>());
@@ -146,39 +146,39 @@ async fn x6_the_chain_holds_however_many_write_at_once() {
 }
 
 #[tokio::test]
-async fn x6_rows_are_found_by_every_filter() {
+async fn x6_list_audit_rows_applies_every_filter() {
     let folder = tempfile::tempdir().unwrap();
     let journal = open(&folder.path().join("green.db")).await;
     journal.append(closed(1, 0)).await.unwrap();
     journal.append(closed(2, 0)).await.unwrap();
-    journal.append_audit(noted("a")).await.unwrap();
+    journal.append_audit(entry("a")).await.unwrap();
     journal.append(commit(session_id(1), 1, vec![denied(2)])).await.unwrap();
     let all = everything();
     let session = AuditQuery { session_id: Some(session_id(1)), ..all.clone() };
     let alice = AuditQuery { user: Some("alice".to_owned()), ..all.clone() };
-    let nobody = AuditQuery { user: Some("bob".to_owned()), ..all.clone() };
+    let unknown_user = AuditQuery { user: Some("bob".to_owned()), ..all.clone() };
     let changed = AuditQuery { action: Some(AuditAction::UserSettingsChanged), ..all.clone() };
     let between = AuditQuery { after: 1, before: Some(4), ..all.clone() };
     let page = AuditQuery { after: 1, limit: 1, ..all.clone() };
     let newest = AuditQuery { order: AuditOrder::Newest, ..all.clone() };
     let newest_page = AuditQuery { before: Some(4), limit: 2, ..newest.clone() };
-    let newest_of = AuditQuery { session_id: Some(session_id(1)), ..newest.clone() };
+    let newest_of_session = AuditQuery { session_id: Some(session_id(1)), ..newest.clone() };
     for (query, expected) in [
         (all, vec![1, 2, 3, 4]),
         (session, vec![1, 4]),
         (alice, vec![1, 2]),
-        (nobody, vec![]),
+        (unknown_user, vec![]),
         (changed, vec![3]),
         (between, vec![2, 3]),
         (page, vec![2]),
         (newest, vec![4, 3, 2, 1]),
         (newest_page, vec![3, 2]),
-        (newest_of, vec![4, 1]),
+        (newest_of_session, vec![4, 1]),
         (AuditQuery { after: u64::MAX, ..everything() }, vec![]),
     ] {
-        let found = journal.list_audit_rows(query.clone()).await.unwrap();
-        let found: Vec<u64> = found.iter().map(|row| row.n).collect();
-        assert_eq!(found, expected, "{query:?}");
+        let rows = journal.list_audit_rows(query.clone()).await.unwrap();
+        let rows: Vec<u64> = rows.iter().map(|row| row.n).collect();
+        assert_eq!(rows, expected, "{query:?}");
     }
 }
 
@@ -189,7 +189,7 @@ fn denied(seq: u64) -> greenroom_core::session::EventRecord {
     crate::fixtures::record(seq, denied.event)
 }
 
-/// A sound log of five rows, and the way to it.
+/// An intact audit log of five rows, with its path and its chain head.
 async fn valid_audit_log() -> (TempDir, PathBuf, ChainHead) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("green.db");
@@ -205,13 +205,13 @@ async fn valid_audit_log() -> (TempDir, PathBuf, ChainHead) {
 async fn verify_error(path: &Path, anchor: Option<ChainHead>) -> ChainError {
     match verify_audit(path, anchor).await {
         Err(AuditError::Broken(broken)) => broken,
-        other => panic!("not found out: {other:?}"),
+        other => panic!("the change was not detected: {other:?}"),
     }
 }
 
 #[tokio::test]
-async fn x6_whatever_somebody_does_to_the_file_is_found_out() {
-    const MAY: &str = "DROP TRIGGER audit_stays; DROP TRIGGER audit_remains;";
+async fn x6_changes_to_audit_file_are_detected() {
+    const DROP_TRIGGERS: &str = "DROP TRIGGER audit_stays; DROP TRIGGER audit_remains;";
     for (sql, expected) in [
         (
             "UPDATE audit SET content = replace(content, 'alice', 'mallory') WHERE n = 3",
@@ -232,82 +232,82 @@ async fn x6_whatever_somebody_does_to_the_file_is_found_out() {
         ("UPDATE audit_head SET n = 4", ChainError::HeadMismatch { n: 5 }),
     ] {
         let (_folder, path, _) = valid_audit_log().await;
-        let mut outsider = second_connection(&path).await;
-        execute(&mut outsider, MAY).await;
-        execute(&mut outsider, sql).await;
+        let mut other = second_connection(&path).await;
+        execute(&mut other, DROP_TRIGGERS).await;
+        execute(&mut other, sql).await;
         assert_eq!(verify_error(&path, None).await, expected, "{sql}");
     }
 }
 
-/// What `docs/security.md` says of cutting off the end.
+/// As described in `docs/security.md`: removed last rows are detected with an anchor.
 #[tokio::test]
-async fn x6_an_end_cut_off_together_with_its_note_shows_by_an_anchor_alone() {
+async fn x6_truncation_with_head_is_detected_only_by_anchor() {
     let (_folder, path, head) = valid_audit_log().await;
-    let mut outsider = second_connection(&path).await;
+    let mut other = second_connection(&path).await;
     let cut = "DROP TRIGGER audit_remains; DELETE FROM audit WHERE n > 3;
         UPDATE audit_head SET n = 3, hash = (SELECT hash FROM audit WHERE n = 3)";
-    execute(&mut outsider, cut).await;
+    execute(&mut other, cut).await;
     assert_eq!(verify_audit(&path, None).await.unwrap().n, 3);
     assert_eq!(verify_error(&path, Some(head)).await, ChainError::Truncated { n: 4, expected: 5 });
 }
 
 #[tokio::test]
-async fn x6_rows_are_neither_changed_nor_deleted_by_accident() {
+async fn x6_audit_rows_reject_update_and_delete() {
     let (_folder, path, head) = valid_audit_log().await;
-    let mut outsider = second_connection(&path).await;
+    let mut other = second_connection(&path).await;
     for sql in ["DELETE FROM audit", "UPDATE audit SET content = '{}'"] {
-        let error = sqlx::raw_sql(sql).execute(&mut outsider).await.unwrap_err().to_string();
+        let error = sqlx::raw_sql(sql).execute(&mut other).await.unwrap_err().to_string();
         assert!(error.contains("append-only"), "{error}");
     }
     assert_eq!(verify_audit(&path, None).await.unwrap(), head);
 }
 
 #[tokio::test]
-async fn x2_keys_are_known_by_their_hash_and_stay_known_when_revoked() {
+async fn x2_keys_are_found_by_hash_also_when_revoked() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("green.db");
     let journal = open(&path).await;
-    let (one, one_hash) = key(1);
-    let (two, two_hash) = key(2);
-    journal.store_key(&one, one_hash, noted("one")).await.unwrap();
-    journal.store_key(&two, two_hash, noted("two")).await.unwrap();
-    assert_eq!(journal.find_key_by_hash(one_hash).await.unwrap(), Some(one.clone()));
+    let (first, first_hash) = key(1);
+    let (second, second_hash) = key(2);
+    journal.store_key(&first, first_hash, entry("one")).await.unwrap();
+    journal.store_key(&second, second_hash, entry("two")).await.unwrap();
+    assert_eq!(journal.find_key_by_hash(first_hash).await.unwrap(), Some(first.clone()));
     assert_eq!(journal.find_key_by_hash(Digest::hash_bytes(b"other")).await.unwrap(), None);
 
     let at = Timestamp(NEW_YEAR + 5);
-    journal.revoke_key(one.key_id, at, noted("revoked")).await.unwrap();
+    journal.revoke_key(first.key_id, at, entry("revoked")).await.unwrap();
     let later = Timestamp(NEW_YEAR + 6);
-    journal.revoke_key(one.key_id, later, noted("again")).await.unwrap();
+    journal.revoke_key(first.key_id, later, entry("again")).await.unwrap();
     drop(journal);
     let journal = open(&path).await;
-    let one = ApiKey { revoked_at: Some(at), ..one };
-    assert_eq!(journal.find_key_by_hash(one_hash).await.unwrap(), Some(one.clone()));
-    assert_eq!(journal.list_keys().await.unwrap(), [one, two]);
-    let told = rows(&journal).await;
-    let told: Vec<Value> = contents(&told).into_iter().map(|row| row["reason"].clone()).collect();
-    assert_eq!(told, ["one", "two", "revoked", "again"]);
+    let first = ApiKey { revoked_at: Some(at), ..first };
+    assert_eq!(journal.find_key_by_hash(first_hash).await.unwrap(), Some(first.clone()));
+    assert_eq!(journal.list_keys().await.unwrap(), [first, second]);
+    let rows = contents(&rows(&journal).await);
+    let reasons: Vec<Value> = rows.into_iter().map(|row| row["reason"].clone()).collect();
+    assert_eq!(reasons, ["one", "two", "revoked", "again"]);
 }
 
-/// A key that can't be kept leaves no row either, and the log goes on soundly.
+/// A key that cannot be stored adds no audit row, and the chain stays valid.
 #[tokio::test]
-async fn x6_a_change_that_fails_leaves_no_row() {
+async fn x6_failed_change_adds_no_audit_row() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("green.db");
     let journal = open(&path).await;
-    let (one, hash) = key(1);
-    journal.store_key(&one, hash, noted("one")).await.unwrap();
-    journal.store_key(&one, hash, noted("twice")).await.unwrap_err();
+    let (api_key, hash) = key(1);
+    journal.store_key(&api_key, hash, entry("one")).await.unwrap();
+    journal.store_key(&api_key, hash, entry("twice")).await.unwrap_err();
     journal.append(closed(1, 0)).await.unwrap();
     assert_eq!(rows(&journal).await.len(), 2);
     assert_eq!(verify_audit(&path, None).await.unwrap().n, 2);
 }
 
-/// The rows know the tool of a decision from the question that the same commit changes.
+/// The audit row of a decision takes the tool from the approval row in the same commit.
 #[tokio::test]
-async fn x6_a_decision_names_its_tool() {
+async fn x6_audit_row_of_decision_names_its_tool() {
     let folder = tempfile::tempdir().unwrap();
     let journal = open(&folder.path().join("green.db")).await;
-    let asked = approval_row(1, 1, "alice", ApprovalState::Decided);
+    let pending_approval = approval_row(1, 1, "alice", ApprovalState::Decided);
     let decided = SessionEvent::ApprovalDecided {
         approval_id: approval_id(1),
         steps: vec![crate::fixtures::decision(1)],
@@ -315,8 +315,8 @@ async fn x6_a_decision_names_its_tool() {
         closed: true,
     };
     let decided = commit(session_id(1), 0, vec![crate::fixtures::record(1, decided)]);
-    journal.append(with_rows(decided, None, vec![asked])).await.unwrap();
+    journal.append(with_rows(decided, None, vec![pending_approval])).await.unwrap();
     let row = &contents(&rows(&journal).await)[0];
-    let told = [&row["user"], &row["tool"], &row["outcome"], &row["surface"]];
-    assert_eq!(told, ["bob", "place_order", "rejected", "websocket"]);
+    let fields = [&row["user"], &row["tool"], &row["outcome"], &row["surface"]];
+    assert_eq!(fields, ["bob", "place_order", "rejected", "websocket"]);
 }

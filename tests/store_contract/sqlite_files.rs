@@ -1,4 +1,4 @@
-//! What SQLite journals do with files: modes, locks, and files that are something else.
+//! The files of SQLite journals: modes, locks, and files that are no database of Greenroom.
 
 use crate::{
     fixtures::{message_commit, parent, read_log, session_id, session_row, with_rows},
@@ -13,14 +13,14 @@ async fn open_error(path: &Path) -> StoreError {
     Store::open(path, StoreOptions::default()).await.unwrap_err()
 }
 
-/// E7: whatever the process's umask and whatever the files were.
+/// Independent of the umask of the process and of the previous mode of the files.
 #[cfg(unix)]
 #[tokio::test]
-async fn the_files_are_their_owners_alone() {
+async fn e7_database_files_are_private_to_owner() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("deep/er/green.db");
-    let files = ["", "-wal", "-shm", ".lock"].map(|end| format!("{}{end}", path.display()));
+    let files = ["", "-wal", "-shm", ".lock"].map(|suffix| format!("{}{suffix}", path.display()));
     let assert_private = || {
         for file in &files {
             let mode = fs::metadata(file).unwrap().permissions().mode() & 0o777;
@@ -39,7 +39,7 @@ async fn the_files_are_their_owners_alone() {
 }
 
 #[tokio::test]
-async fn a_second_opener_is_refused_until_the_first_is_gone() {
+async fn d5_second_open_fails_until_first_store_is_closed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("green.db");
     let first = open(&path).await;
@@ -58,9 +58,8 @@ async fn a_second_opener_is_refused_until_the_first_is_gone() {
     assert_eq!(read_log(&open(&path).await, session_id(1)).await.len(), 1);
 }
 
-/// D5
 #[tokio::test]
-async fn a_newer_database_is_refused_and_left_as_it_is() {
+async fn d5_newer_database_is_rejected_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("green.db");
     drop(open(&path).await);
@@ -75,7 +74,7 @@ async fn a_newer_database_is_refused_and_left_as_it_is() {
 }
 
 #[tokio::test]
-async fn another_programs_database_is_refused_and_left_as_it_is() {
+async fn foreign_database_is_rejected_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("songs.db");
     fs::write(&path, "").unwrap();
@@ -88,25 +87,25 @@ async fn another_programs_database_is_refused_and_left_as_it_is() {
 }
 
 #[tokio::test]
-async fn what_is_no_database_is_refused_and_left_as_it_is() {
+async fn non_database_file_is_rejected_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("notes.txt");
-    let mut pretender = b"SQLite format 3\0".to_vec();
-    pretender.resize(8192, b'x');
-    for content in [b"hello, these are my notes".as_slice(), b"x", &pretender] {
+    let mut fake_database = b"SQLite format 3\0".to_vec();
+    fake_database.resize(8192, b'x');
+    for content in [b"hello, these are my notes".as_slice(), b"x", &fake_database] {
         fs::write(&path, content).unwrap();
         let error = open_error(&path).await;
         assert!(matches!(error, StoreError::NotADatabase { .. }), "{error:?}");
         assert!(error.to_string().contains("notes.txt"), "{error}");
         assert_eq!(fs::read(&path).unwrap(), content);
-        // Only SQLite can tell the pretender, and only once the file is locked.
-        let beside = fs::read_dir(folder.path()).unwrap().count() - 1;
-        assert_eq!(beside, usize::from(content == pretender));
+        // Only SQLite detects the fake database, and only after the lock file was created.
+        let other_files = fs::read_dir(folder.path()).unwrap().count() - 1;
+        assert_eq!(other_files, usize::from(content == fake_database));
     }
 }
 
 #[tokio::test]
-async fn an_impossible_path_is_named() {
+async fn error_for_invalid_path_names_it() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("file"), "").unwrap();
     let below_a_file = folder.path().join("file/green.db");
@@ -119,7 +118,7 @@ async fn an_impossible_path_is_named() {
 }
 
 #[tokio::test]
-async fn migrating_twice_does_nothing_the_second_time() {
+async fn second_migration_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("new/green.db");
     let first = store::migrate(&path).await.unwrap();
@@ -129,9 +128,9 @@ async fn migrating_twice_does_nothing_the_second_time() {
     open(&path).await.check_health().await.unwrap();
 }
 
-/// D5, S8: as version 4 left it, with parents that are looked up in the content.
+/// A database of version 4, in which the parent is read from the content.
 #[tokio::test]
-async fn children_are_found_in_a_database_of_the_version_before() {
+async fn d5_s8_children_are_found_after_migration_from_version_4() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("green.db");
     let mut row = session_row(2, "alice", SessionStatus::Idle);
@@ -159,7 +158,7 @@ async fn children_are_found_in_a_database_of_the_version_before() {
 }
 
 #[tokio::test]
-async fn names_that_mean_something_to_sqlite_are_plain_files() {
+async fn file_names_special_to_sqlite_are_plain_files() {
     let folder = tempfile::tempdir().unwrap();
     for name in [":memory:", "a?mode=memory", "100%25.db", "file:x"] {
         let path = folder.path().join(name);
@@ -169,49 +168,49 @@ async fn names_that_mean_something_to_sqlite_are_plain_files() {
     }
 }
 
-/// G16: a look beside the server, and after it.
+/// A database can be opened read-only while a server uses it and afterwards.
 #[tokio::test]
-async fn a_database_can_be_read_while_it_is_open_and_when_it_is_closed() {
+async fn g16_database_opens_read_only_while_in_use_and_when_closed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("green.db");
     let journal = open(&path).await;
     journal.append(message_commit(session_id(1), 0, 2, "before")).await.unwrap();
 
-    let beside = Store::open_read_only(&path).await.unwrap();
-    let read = |after| beside.load_events(session_id(1), Seq(after), 10);
+    let read_only = Store::open_read_only(&path).await.unwrap();
+    let read = |after| read_only.load_events(session_id(1), Seq(after), 10);
     assert_eq!(read(0).await.unwrap(), read_log(&journal, session_id(1)).await);
-    journal.append(message_commit(session_id(1), 2, 1, "meanwhile")).await.unwrap();
+    journal.append(message_commit(session_id(1), 2, 1, "during")).await.unwrap();
     assert_eq!(read(2).await.unwrap().len(), 1);
-    // Who looks keeps nobody out.
+    // A read-only store does not take the lock.
     drop(journal);
     let journal = open(&path).await;
-    drop(beside);
+    drop(read_only);
     journal.append(message_commit(session_id(1), 3, 1, "after")).await.unwrap();
     let whole = read_log(&journal, session_id(1)).await;
     drop(journal);
 
-    let alone = Store::open_read_only(&path).await.unwrap();
-    assert_eq!(alone.load_events(session_id(1), Seq(0), 10).await.unwrap(), whole);
+    let read_only = Store::open_read_only(&path).await.unwrap();
+    assert_eq!(read_only.load_events(session_id(1), Seq(0), 10).await.unwrap(), whole);
 }
 
-/// G16: who only looks creates, migrates and changes nothing.
+/// Opening a database read-only does not create, migrate or change a file.
 #[tokio::test]
-async fn what_cannot_be_read_as_it_is_is_refused_and_left_as_it_is() {
+async fn g16_read_only_open_rejects_unreadable_files_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("green.db");
-    let refusal = async |path: &Path| Store::open_read_only(path).await.unwrap_err();
-    assert!(matches!(refusal(&path).await, StoreError::File { .. }));
+    let read_error = async |path: &Path| Store::open_read_only(path).await.unwrap_err();
+    assert!(matches!(read_error(&path).await, StoreError::File { .. }));
     assert!(!path.exists());
 
     fs::write(&path, "").unwrap();
-    let error = refusal(&path).await;
+    let error = read_error(&path).await;
     assert!(matches!(error, StoreError::SchemaTooOld { found: 0, known: 5, .. }), "{error}");
     assert!(error.to_string().contains("greenroom migrate"), "{error}");
     assert_eq!(fs::read(&path).unwrap(), b"");
 
     drop(open(&path).await);
     execute(&mut second_connection(&path).await, "PRAGMA user_version = 99").await;
-    assert!(matches!(refusal(&path).await, StoreError::SchemaTooNew { found: 99, .. }));
+    assert!(matches!(read_error(&path).await, StoreError::SchemaTooNew { found: 99, .. }));
     fs::write(&path, "some notes").unwrap();
-    assert!(matches!(refusal(&path).await, StoreError::NotADatabase { .. }));
+    assert!(matches!(read_error(&path).await, StoreError::NotADatabase { .. }));
 }
