@@ -18,8 +18,8 @@ const ENTER: &str = "\r";
 const CTRL_C: &str = "\u{3}";
 const CTRL_D: &str = "\u{4}";
 
-fn open(house: &TestServer, args: &[&str]) -> Terminal {
-    Terminal::open(house, 100, 50, &[&["chat"], args].concat(), &[])
+fn open(server: &TestServer, args: &[&str]) -> Terminal {
+    Terminal::open(server, 100, 50, &[&["chat"], args].concat(), &[])
 }
 
 async fn start_with_order_tool() -> TestServer {
@@ -32,16 +32,16 @@ async fn start_with_order_tool() -> TestServer {
 }
 
 /// The only session there is.
-async fn session(house: &TestServer) -> Value {
-    let sessions = house.get("/agent/session").await.expect_ok();
+async fn session(server: &TestServer) -> Value {
+    let sessions = server.get("/agent/session").await.expect_ok();
     assert_eq!(sessions["sessions"].as_array().unwrap().len(), 1, "{sessions}");
     sessions["sessions"][0].clone()
 }
 
 #[actix_web::test]
-async fn g8_a_person_talks_and_approves_in_place() {
-    let house = TestServerBuilder::tour(ProviderProtocol::Anthropic).start().await;
-    let mut terminal = open(&house, &[]);
+async fn g8_user_chats_and_approves_a_call_inline() {
+    let server = TestServerBuilder::tour(ProviderProtocol::Anthropic).start().await;
+    let mut terminal = open(&server, &[]);
     terminal.wait_for_text("/help shows what can be typed").await;
     terminal.enter("Buy 1000 Tritanium at market price");
     terminal.wait_for_text("› Buy 1000 Tritanium at market price").await;
@@ -49,10 +49,10 @@ async fn g8_a_person_talks_and_approves_in_place() {
     terminal.wait_for_text("quantity 1000").await;
     terminal.wait_for_text("○ market_order_create waits for a word").await;
     terminal.wait_for_text("Run it? y/n/e(dit)/s(ession) (9m").await;
-    assert_eq!(house.effects().len(), 0);
+    assert_eq!(server.effects().len(), 0);
     terminal.enter("perhaps");
     terminal.wait_for_text("y: yes, n: no").await;
-    assert_eq!(house.effects().len(), 0);
+    assert_eq!(server.effects().len(), 0);
     terminal.enter("y");
     terminal.wait_for_text("› yes").await;
     terminal
@@ -61,9 +61,9 @@ async fn g8_a_person_talks_and_approves_in_place() {
     terminal.wait_for_text("→ {\"name\":\"Tritanium\"").await;
     terminal.wait_for_text("Done: order **no. 7001** to buy 1,000 Tritanium").await;
     terminal.wait_for_text("tokens in").await;
-    assert_eq!(house.effects().len(), 1);
+    assert_eq!(server.effects().len(), 1);
     // It is recorded that the word came from the command line.
-    let approvals = house.get("/agent/approvals").await.expect_ok();
+    let approvals = server.get("/agent/approvals").await.expect_ok();
     assert_eq!(approvals["approvals"][0]["decisions"][0]["surface"], "cli");
     // What was answered is gone from below, and what is typed is there.
     terminal.press("next");
@@ -81,10 +81,10 @@ async fn g8_a_person_talks_and_approves_in_place() {
 }
 
 #[actix_web::test]
-async fn g8_a_narrow_terminal_without_colour_shows_it_all_and_takes_a_no() {
-    let house = start_with_order_tool().await;
+async fn g8_narrow_terminal_without_color_shows_the_approval_and_accepts_a_rejection() {
+    let server = start_with_order_tool().await;
     let env = [("NO_COLOR", "1")];
-    let mut terminal = Terminal::open(&house, 28, 40, &["chat"], &env);
+    let mut terminal = Terminal::open(&server, 28, 40, &["chat"], &env);
     terminal.wait_for_text("›").await;
     terminal.enter("go");
     terminal.wait_for_text("Run it?").await;
@@ -92,7 +92,7 @@ async fn g8_a_narrow_terminal_without_colour_shows_it_all_and_takes_a_no() {
     terminal.wait_for_text("✗ rejected:").await;
     terminal.wait_for_text("far too dear").await;
     terminal.wait_for_text("tokens in").await;
-    assert_eq!(house.effects().len(), 0);
+    assert_eq!(server.effects().len(), 0);
     let raw = terminal.raw();
     assert!(!raw.contains("\u{1b}[0m") && !raw.contains("\u{1b}[1m"), "{raw:?}");
     // Wider, and narrower, what is typed stays one line.
@@ -105,27 +105,27 @@ async fn g8_a_narrow_terminal_without_colour_shows_it_all_and_takes_a_no() {
 }
 
 #[actix_web::test]
-async fn g8_a_call_is_edited_in_the_persons_editor_or_in_place() {
-    let house = start_with_order_tool().await;
-    let editor = house.folder().join("editor.sh");
+async fn g8_call_is_edited_in_an_external_editor_or_inline() {
+    let server = start_with_order_tool().await;
+    let editor = server.folder().join("editor.sh");
     let script = "#!/bin/sh\nsed -i 's/\"quantity\": 10/\"quantity\": 3/' \"$1\"\n";
     std::fs::write(&editor, script).unwrap();
     let made = std::process::Command::new("chmod").arg("+x").arg(&editor).status().unwrap();
     assert!(made.success());
     let env = [("EDITOR", editor.to_str().unwrap())];
-    let mut terminal = Terminal::open(&house, 100, 50, &["chat"], &env);
+    let mut terminal = Terminal::open(&server, 100, 50, &["chat"], &env);
     terminal.wait_for_text("›").await;
     terminal.enter("go");
     terminal.wait_for_text("Run it?").await;
     terminal.enter("e");
     terminal.wait_for_text("› yes, with price=4.12 quantity=3").await;
     terminal.wait_for_text("tokens in").await;
-    assert_eq!(house.effects()[0]["arguments"]["quantity"], 3);
+    assert_eq!(server.effects()[0]["arguments"]["quantity"], 3);
     terminal.press(CTRL_D);
     assert_eq!(terminal.wait_for_exit().await, 0);
 
     // In place: what can't be passed is refused, and asked for again.
-    let mut terminal = open(&house, &[]);
+    let mut terminal = open(&server, &[]);
     terminal.wait_for_text("›").await;
     terminal.enter("go");
     terminal.wait_for_text("Run it?").await;
@@ -144,13 +144,13 @@ async fn g8_a_call_is_edited_in_the_persons_editor_or_in_place() {
         r#"{"price": 4.12, "quantity": 5, "region_id": 10000002, "side": "buy", "type_id": 34}"#,
     );
     terminal.wait_for_text("tokens in").await;
-    assert_eq!(house.effects()[1]["arguments"]["quantity"], 5);
+    assert_eq!(server.effects()[1]["arguments"]["quantity"], 5);
 }
 
 #[actix_web::test]
-async fn g9_a_word_for_the_session_is_given_once() {
-    let house = start_with_order_tool().await;
-    let mut terminal = open(&house, &[]);
+async fn g9_session_grant_is_requested_once() {
+    let server = start_with_order_tool().await;
+    let mut terminal = open(&server, &[]);
     terminal.wait_for_text("›").await;
     terminal.enter("go");
     terminal.wait_for_text("Run it?").await;
@@ -161,16 +161,16 @@ async fn g9_a_word_for_the_session_is_given_once() {
     let twice = |seen: &str| seen.matches("tokens in").count() == 2;
     terminal.wait_until("the second answer", twice).await;
     assert_eq!(terminal.text_on_one_line().matches("? market_order_create").count(), 1);
-    assert_eq!(house.effects().len(), 2);
+    assert_eq!(server.effects().len(), 2);
 }
 
 #[actix_web::test]
-async fn g11_a_question_that_is_answered_elsewhere_goes_away_and_the_draft_stays() {
+async fn g11_approval_answered_elsewhere_closes_and_the_draft_is_kept() {
     // The model takes its time, so that somebody types before the question comes.
     let script =
         format!("[defaults]\ndelay_ms = 3000\n{}", tool_call_script("market_order_create", ORDER));
-    let house = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script).start().await;
-    let mut terminal = open(&house, &[]);
+    let server = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script).start().await;
+    let mut terminal = open(&server, &[]);
     terminal.wait_for_text("›").await;
     terminal.enter("go");
     terminal.press("yes of course");
@@ -178,28 +178,28 @@ async fn g11_a_question_that_is_answered_elsewhere_goes_away_and_the_draft_stays
     terminal.wait_for_text("Run it?").await;
     // What was being typed was no answer.
     terminal.wait_until("an empty answer", |seen| seen.ends_with("›")).await;
-    assert_eq!(house.effects().len(), 0);
-    let waiting = house.get("/agent/approvals?state=pending").await.expect_ok();
+    assert_eq!(server.effects().len(), 0);
+    let waiting = server.get("/agent/approvals?state=pending").await.expect_ok();
     let id = waiting["approvals"][0]["approval_id"].as_str().unwrap().to_owned();
-    house.post(&format!("/agent/approvals/{id}"), json!({"decision": "approve"})).await.expect_ok();
+    server.post(&format!("/agent/approvals/{id}"), json!({"decision": "approve"})).await.expect_ok();
     terminal.wait_for_text("answered elsewhere: approved by admin (rest)").await;
     terminal.wait_for_text("tokens in").await;
     terminal.wait_until("the draft", |seen| seen.ends_with("› yes of course")).await;
-    assert_eq!(house.effects().len(), 1);
+    assert_eq!(server.effects().len(), 1);
 }
 
 #[actix_web::test]
-async fn s6_ctrl_c_cancels_and_twice_leaves() {
-    let house =
+async fn s6_ctrl_c_cancels_the_run_and_twice_exits() {
+    let server =
         TestServerBuilder::with_script(ProviderProtocol::Anthropic, STALLS_ONCE).start().await;
-    let mut terminal = open(&house, &[]);
+    let mut terminal = open(&server, &[]);
     terminal.wait_for_text("›").await;
     terminal.enter("stall");
     terminal.wait_for_text("This is the first half").await;
     terminal.press(CTRL_C);
     terminal.wait_for_text("cancelling …").await;
     terminal.wait_for_text("cancelled").await;
-    assert_eq!(session(&house).await["status"], "idle");
+    assert_eq!(session(&server).await["status"], "idle");
     // It goes on: the next message is answered.
     terminal.enter("again");
     terminal.wait_for_text("Here I am.").await;
@@ -216,21 +216,21 @@ async fn s6_ctrl_c_cancels_and_twice_leaves() {
 }
 
 #[actix_web::test]
-async fn d2_a_server_that_is_killed_in_the_middle_of_an_answer_is_found_again() {
+async fn d2_chat_reconnects_after_the_server_is_killed_mid_answer() {
     let script = format!("{STALLS_ONCE}{}", tool_call_script("market_order_create", ORDER));
-    let mut house = TestServerBuilder::with_script(ProviderProtocol::OpenAi, &script).start().await;
-    let mut terminal = open(&house, &[]);
+    let mut server = TestServerBuilder::with_script(ProviderProtocol::OpenAi, &script).start().await;
+    let mut terminal = open(&server, &[]);
     terminal.wait_for_text("›").await;
     terminal.enter("stall");
     terminal.wait_for_text("This is the first half").await;
-    let url = house.url().to_owned();
-    house.kill().await;
+    let url = server.url().to_owned();
+    server.kill().await;
     terminal.wait_for_text("the connection is lost").await;
     terminal.wait_for_text("connecting again").await;
     // One can go on typing.
     terminal.press("go");
     terminal.wait_until("it is typed", |seen| seen.ends_with("› go")).await;
-    house.start_at(&url).await;
+    server.start_at(&url).await;
     terminal.wait_for_text("connected again").await;
     terminal.wait_for_text("that was cut off, and is said anew").await;
     terminal.wait_for_text(STALLED_TEXT).await;
@@ -238,35 +238,35 @@ async fn d2_a_server_that_is_killed_in_the_middle_of_an_answer_is_found_again() 
     // And again, while it asks: the question comes back, and its answer counts once.
     terminal.press(ENTER);
     terminal.wait_for_text("Run it?").await;
-    house.kill().await;
+    server.kill().await;
     let twice = |seen: &str| seen.matches("the connection is lost").count() == 2;
     terminal.wait_until("it is lost again", twice).await;
-    house.start_at(&url).await;
+    server.start_at(&url).await;
     terminal.wait_until("it is back", |seen| seen.matches("connected again").count() == 2).await;
     terminal.enter("y");
     terminal.wait_for_text("Read: ").await;
-    assert_eq!(house.effects().len(), 1);
+    assert_eq!(server.effects().len(), 1);
     let put = terminal.text_on_one_line().matches("? market_order_create").count();
     assert_eq!(put, 1, "{}", terminal.screen());
-    session(&house).await;
+    session(&server).await;
 }
 
 #[actix_web::test]
-async fn r2_a_retry_is_seen_and_a_session_is_taken_up_again() {
+async fn r2_retry_is_shown_and_a_second_client_resumes_the_session() {
     let setup = TestServerBuilder::with_script(
         ProviderProtocol::Anthropic,
         &tool_call_script("get_production_cost", "{ type_id = 622 }"),
     );
     let slow = "[tools.get_production_cost]\nrisk = 'read_only'\nretry = { max = 3, base = '8s', cap = '8s' }";
-    let house = setup.with_catalog(slow).start().await;
-    let session = house.create_session_at(1).await;
-    let mut terminal = open(&house, &["--session", &session]);
+    let server = setup.with_catalog(slow).start().await;
+    let session = server.create_session_at(1).await;
+    let mut terminal = open(&server, &["--session", &session]);
     terminal.wait_for_text(&format!("session {session}")).await;
     terminal.enter("go");
     terminal.wait_for_text("○ get_production_cost attempt 1 failed, again").await;
     terminal.wait_for_text("temporary: price feed unavailable").await;
     // Somebody who comes later sees all of it, and so does who was there.
-    let mut second = open(&house, &["--session", &session]);
+    let mut second = open(&server, &["--session", &session]);
     second.wait_for_text("› go").await;
     second.wait_for_text("Calling.").await;
     terminal.press(CTRL_C);
@@ -279,7 +279,7 @@ async fn r2_a_retry_is_seen_and_a_session_is_taken_up_again() {
 }
 
 #[actix_web::test]
-async fn x5_what_model_and_tools_say_does_not_control_the_terminal() {
+async fn x5_model_and_tool_output_cannot_control_the_terminal() {
     let evil = r"\u001b[2J\u001b]0;owned\u0007\u001b[31mred\u0008\u009b1;1H";
     let script = format!(
         r#"
@@ -297,8 +297,8 @@ step = 1
 text = "Done."
 "#
     );
-    let house = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script).start().await;
-    let mut terminal = open(&house, &[]);
+    let server = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script).start().await;
+    let mut terminal = open(&server, &[]);
     terminal.wait_for_text("›").await;
     terminal.enter("go");
     terminal.wait_for_text("tokens in").await;
@@ -315,10 +315,10 @@ text = "Done."
 }
 
 /// `greenroom chat` without a terminal.
-fn spawn_piped(house: &TestServer, args: &[&str]) -> Child {
+fn spawn_piped(server: &TestServer, args: &[&str]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_greenroom"));
-    command.arg("chat").args(args).current_dir(house.folder()).kill_on_drop(true);
-    command.env_clear().envs(environment(house.url()));
+    command.arg("chat").args(args).current_dir(server.folder()).kill_on_drop(true);
+    command.env_clear().envs(environment(server.url()));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().expect("the program can be started")
 }
@@ -337,20 +337,20 @@ async fn wait_for_output(mut child: Child) -> ProcessOutput {
     ProcessOutput { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
 }
 
-async fn chat_piped(house: &TestServer, args: &[&str], message: &str) -> ProcessOutput {
-    let mut child = spawn_piped(house, args);
+async fn chat_piped(server: &TestServer, args: &[&str], message: &str) -> ProcessOutput {
+    let mut child = spawn_piped(server, args);
     child.stdin.take().unwrap().write_all(message.as_bytes()).await.unwrap();
     wait_for_output(child).await
 }
 
 #[actix_web::test]
-async fn a_message_is_piped_in_and_its_answer_comes_out() {
+async fn piped_message_prints_its_answer() {
     let script = format!("{STALLS_ONCE}{STORY}{}", tool_call_script("market_order_create", ORDER));
     let script = format!(
         "{script}[[rule]]\nuser = 'refuse'\nfail = {{ status = 401 }}\n[[rule.reply]]\ntext = ''"
     );
-    let house = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script).start().await;
-    let story = chat_piped(&house, &[], "a story\n").await;
+    let server = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script).start().await;
+    let story = chat_piped(&server, &[], "a story\n").await;
     assert_eq!(story.code, Some(0), "{}", story.err);
     assert_eq!(story.out.matches("goes home").count(), 12, "{}", story.out);
     assert!(
@@ -359,24 +359,24 @@ async fn a_message_is_piped_in_and_its_answer_comes_out() {
         story.err
     );
 
-    let failed = chat_piped(&house, &[], "refuse").await;
+    let failed = chat_piped(&server, &[], "refuse").await;
     assert_eq!((failed.code, failed.out.as_str()), (Some(1), ""));
     assert!(failed.err.contains("! ") && failed.err.contains("failed"), "{}", failed.err);
 
     // Nobody is here to ask: it says so, and waits for who may answer; or not.
-    let asked = chat_piped(&house, &["--no-wait"], "go").await;
+    let asked = chat_piped(&server, &["--no-wait"], "go").await;
     assert_eq!((asked.code, asked.out.as_str()), (Some(3), "Calling.\n"), "{}", asked.err);
     assert!(asked.err.contains("? market_order_create"), "{}", asked.err);
-    let mut child = spawn_piped(&house, &["go"]);
+    let mut child = spawn_piped(&server, &["go"]);
     let mut told = BufReader::new(child.stderr.take().unwrap()).lines();
     while let Some(line) = told.next_line().await.unwrap() {
         if line.contains("a person is asked") {
             break;
         }
     }
-    let waiting = house.get("/agent/approvals?state=pending&limit=1").await.expect_ok();
+    let waiting = server.get("/agent/approvals?state=pending&limit=1").await.expect_ok();
     let id = waiting["approvals"][0]["approval_id"].as_str().unwrap().to_owned();
-    house.post(&format!("/agent/approvals/{id}"), json!({"decision": "approve"})).await.expect_ok();
+    server.post(&format!("/agent/approvals/{id}"), json!({"decision": "approve"})).await.expect_ok();
     let approved = wait_for_output(child).await;
     assert_eq!(approved.code, Some(0));
     assert!(approved.out.starts_with("Calling.\nRead: "), "{}", approved.out);
@@ -386,22 +386,22 @@ async fn a_message_is_piped_in_and_its_answer_comes_out() {
         (&["--session", "nonsense"], "hi"),
         (&["--agent", "a", "--session", "b"], "hi"),
     ] {
-        let wrong = chat_piped(&house, args, message).await;
+        let wrong = chat_piped(&server, args, message).await;
         assert_eq!((wrong.code, wrong.out.as_str()), (Some(2), ""), "{args:?}: {}", wrong.err);
     }
-    let unknown = chat_piped(&house, &["--agent", "nobody"], "hi").await;
+    let unknown = chat_piped(&server, &["--agent", "nobody"], "hi").await;
     assert_eq!(unknown.code, Some(1));
     assert!(unknown.err.contains("unknown agent `nobody`"), "{}", unknown.err);
 }
 
 #[actix_web::test]
-async fn s6_an_interrupt_cancels_what_was_piped_in() {
-    let house =
+async fn s6_sigint_cancels_a_piped_run() {
+    let server =
         TestServerBuilder::with_script(ProviderProtocol::Anthropic, STALLS_ONCE).start().await;
-    let child = spawn_piped(&house, &["stall"]);
+    let child = spawn_piped(&server, &["stall"]);
     let waits = async {
         loop {
-            let sessions = house.get("/agent/session").await.expect_ok();
+            let sessions = server.get("/agent/session").await.expect_ok();
             if sessions["sessions"][0]["status"] == "running" {
                 break;
             }
@@ -409,8 +409,8 @@ async fn s6_an_interrupt_cancels_what_was_piped_in() {
         }
     };
     tokio::time::timeout(TEST_TIMEOUT, waits).await.expect("it runs");
-    let session = session(&house).await["session_id"].as_str().unwrap().to_owned();
-    house.subscribe(&session, "0").await.read_until("text").await;
+    let session = session(&server).await["session_id"].as_str().unwrap().to_owned();
+    server.subscribe(&session, "0").await.read_until("text").await;
     let id = nix::unistd::Pid::from_raw(i32::try_from(child.id().unwrap()).unwrap());
     nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGINT).unwrap();
     let ended = wait_for_output(child).await;
@@ -420,9 +420,9 @@ async fn s6_an_interrupt_cancels_what_was_piped_in() {
 }
 
 #[actix_web::test]
-async fn a_program_talks_in_json_lines_and_answers_questions() {
-    let mut house = start_with_order_tool().await;
-    let mut child = spawn_piped(&house, &["--json"]);
+async fn json_mode_exchanges_frames_and_answers_approvals() {
+    let mut server = start_with_order_tool().await;
+    let mut child = spawn_piped(&server, &["--json"]);
     let mut input = child.stdin.take().unwrap();
     let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
     input.write_all(b"go\n").await.unwrap();
@@ -439,10 +439,10 @@ async fn a_program_talks_in_json_lines_and_answers_questions() {
     };
     let asked = until("tool.approval.request", &mut heard).await;
     // Connections that are lost come back here, too.
-    let url = house.url().to_owned();
-    house.kill().await;
+    let url = server.url().to_owned();
+    server.kill().await;
     until("connection.lost", &mut heard).await;
-    house.start_at(&url).await;
+    server.start_at(&url).await;
     until("connection.back", &mut heard).await;
     let again = until("tool.approval.request", &mut heard).await;
     assert_eq!(again["toolCallId"], asked["toolCallId"]);
@@ -461,8 +461,8 @@ async fn a_program_talks_in_json_lines_and_answers_questions() {
     let mut err = String::new();
     child.stderr.take().unwrap().read_to_string(&mut err).await.unwrap();
     assert_eq!(err, "");
-    assert_eq!(house.effects().len(), 1);
-    session(&house).await;
+    assert_eq!(server.effects().len(), 1);
+    session(&server).await;
 }
 
 fn approval_frame(approval: Value) -> Value {
@@ -470,7 +470,7 @@ fn approval_frame(approval: Value) -> Value {
 }
 
 #[actix_web::test]
-async fn g6_g14_d3_plans_budgets_and_unknown_outcomes_are_asked_in_place() {
+async fn g6_g14_d3_plans_budgets_and_unknown_outcomes_are_answered_inline() {
     let step = |description: &str, tool: Option<&str>, risk: &str| {
         let mut step =
             json!({"description": description, "risk": risk, "needsApproval": tool.is_some()});
@@ -550,9 +550,9 @@ async fn g6_g14_d3_plans_budgets_and_unknown_outcomes_are_asked_in_place() {
 }
 
 #[actix_web::test]
-async fn g8_a_terminal_that_cannot_be_drawn_on_is_written_on() {
-    let house = start_with_order_tool().await;
-    let mut terminal = Terminal::open(&house, 100, 50, &["chat"], &[("TERM", "dumb")]);
+async fn g8_dumb_terminal_uses_plain_output() {
+    let server = start_with_order_tool().await;
+    let mut terminal = Terminal::open(&server, 100, 50, &["chat"], &[("TERM", "dumb")]);
     terminal.enter("go");
     terminal.wait_for_text("Calling.").await;
     terminal.wait_for_text("Run it? y/n/e(dit)/s(ession)").await;
@@ -560,7 +560,7 @@ async fn g8_a_terminal_that_cannot_be_drawn_on_is_written_on() {
     terminal.wait_for_text("Read: ").await;
     terminal.wait_for_text("tokens in").await;
     assert!(!terminal.raw().contains('\u{1b}'), "{:?}", terminal.raw());
-    assert_eq!(house.effects().len(), 1);
+    assert_eq!(server.effects().len(), 1);
     terminal.press(CTRL_D);
     assert_eq!(terminal.wait_for_exit().await, 0);
 }

@@ -28,7 +28,7 @@ fn write_configuration(folder: &Path, more: &str) {
 }
 
 #[actix_web::test]
-async fn g1_tools_tells_each_tools_risk_and_why() {
+async fn g1_tools_command_lists_risk_and_reason_of_each_tool() {
     let folder = tempfile::tempdir().unwrap();
     write_configuration(folder.path(), "");
     let listed = run(folder.path(), &["tools"], &[]).await;
@@ -53,7 +53,7 @@ async fn g1_tools_tells_each_tools_risk_and_why() {
 }
 
 #[actix_web::test]
-async fn a4_doctor_says_what_is_wrong() {
+async fn a4_doctor_reports_problems() {
     let folder = tempfile::tempdir().unwrap();
     write_configuration(folder.path(), "");
     // Somebody may work with the default port here.
@@ -85,7 +85,7 @@ async fn a4_doctor_says_what_is_wrong() {
 }
 
 #[actix_web::test]
-async fn d5_migrate_brings_a_database_up_to_date() {
+async fn d5_migrate_updates_the_schema() {
     let folder = tempfile::tempdir().unwrap();
     let first = run(folder.path(), &["migrate"], &[]).await;
     assert!(
@@ -105,7 +105,7 @@ async fn d5_migrate_brings_a_database_up_to_date() {
 }
 
 #[actix_web::test]
-async fn x1_serve_refuses_the_open_network_without_authentication() {
+async fn x1_serve_refuses_a_public_address_without_authentication() {
     let folder = tempfile::tempdir().unwrap();
     let refused = run(folder.path(), &["serve"], &[("GREENROOM_LISTEN", "0.0.0.0:0")]).await;
     assert!(!refused.status.success());
@@ -115,7 +115,7 @@ async fn x1_serve_refuses_the_open_network_without_authentication() {
 }
 
 #[actix_web::test]
-async fn a_port_that_is_taken_is_said() {
+async fn port_in_use_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
@@ -129,38 +129,38 @@ async fn a_port_that_is_taken_is_said() {
 }
 
 #[actix_web::test]
-async fn events_prints_all_of_a_session() {
-    let house =
+async fn events_command_prints_all_events_of_a_session() {
+    let server =
         TestServerBuilder::with_script(ProviderProtocol::Anthropic, STALLS_ONCE).start().await;
-    let session = house.create_session_at(1).await;
+    let session = server.create_session_at(1).await;
     // More than a page.
     for _ in 0..15 {
-        house.chat_to_end(&session, "again").await;
+        server.chat_to_end(&session, "again").await;
     }
-    let address = house.url().trim_start_matches("http://").to_owned();
+    let address = server.url().trim_start_matches("http://").to_owned();
     let env = [("GREENROOM_LISTEN", address.as_str()), ("GREENROOM_TOKEN", TOKEN)];
     let args = ["events", "--session", &session, "--json"];
-    let printed = run(house.folder(), &args, &env).await;
+    let printed = run(server.folder(), &args, &env).await;
     assert!(printed.status.success(), "{}", combined_output(&printed));
     let printed: Vec<Value> =
         stdout(&printed).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let events = house.events(&session).await;
+    let events = server.events(&session).await;
     assert!(events.len() > 100, "{}", events.len());
     assert_eq!(printed.len(), events.len(), "all pages");
     assert_eq!(printed, events);
     let args = ["events", "--session", &session, "--after", "3"];
-    let printed = run(house.folder(), &args, &env).await;
+    let printed = run(server.folder(), &args, &env).await;
     assert_eq!(stdout(&printed).lines().count(), events.len() - 3);
     let args = ["events", "--session", "0198c0de-0000-7000-8000-000000000001"];
-    let unknown = run(house.folder(), &args, &env).await;
+    let unknown = run(server.folder(), &args, &env).await;
     assert!(!unknown.status.success() && combined_output(&unknown).contains("session not found"));
-    let nobody = run(house.folder(), &args, &[("GREENROOM_LISTEN", "127.0.0.1:1"), env[1]]).await;
+    let nobody = run(server.folder(), &args, &[("GREENROOM_LISTEN", "127.0.0.1:1"), env[1]]).await;
     assert!(combined_output(&nobody).contains("no server answers at http://127.0.0.1:1"));
 }
 
 /// Whatever the examples for Grafana and Prometheus ask for is something that the server tells.
 #[actix_web::test]
-async fn a4_the_examples_ask_for_metrics_that_are_documented() {
+async fn a4_example_dashboards_use_documented_metrics() {
     let read = |path: &str| {
         std::fs::read_to_string(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(path))
             .unwrap()
@@ -190,15 +190,15 @@ async fn a4_the_examples_ask_for_metrics_that_are_documented() {
 }
 
 #[actix_web::test]
-async fn m6_metrics_count_runs_calls_and_tokens_of_each_agent() {
-    let house =
+async fn m6_metrics_count_runs_calls_and_tokens_per_agent() {
+    let server =
         crate::harness::TestServerBuilder::tour(greenroom::rehearsal::ProviderProtocol::Anthropic)
             .start()
             .await;
-    let session = house.create_session_at(1).await;
-    house.chat_to_end(&session, "What is the current sell price of Tritanium in Jita?").await;
-    house.chat_to_end(&session, "Transfer 100M ISK to character XYZ").await;
-    let request = house.request(reqwest::Method::GET, "/metrics");
+    let session = server.create_session_at(1).await;
+    server.chat_to_end(&session, "What is the current sell price of Tritanium in Jita?").await;
+    server.chat_to_end(&session, "Transfer 100M ISK to character XYZ").await;
+    let request = server.request(reqwest::Method::GET, "/metrics");
     let text = request.send().await.unwrap().text().await.unwrap();
     let value = |line: &str| {
         let found = text.lines().find(|it| it.starts_with(line));

@@ -57,13 +57,13 @@ enum Connection {
 }
 
 impl Connection {
-    async fn open(house: &TestServer, chance: &mut SeededRng, session: &str, cursor: &str) -> Self {
+    async fn open(server: &TestServer, chance: &mut SeededRng, session: &str, cursor: &str) -> Self {
         match chance.below(3) {
-            0 => Self::Events(Box::new(house.subscribe(session, cursor).await)),
-            1 => Self::Events(Box::new(house.subscribe_with_last_event_id(session, cursor).await)),
+            0 => Self::Events(Box::new(server.subscribe(session, cursor).await)),
+            1 => Self::Events(Box::new(server.subscribe_with_last_event_id(session, cursor).await)),
             _ => {
                 let path = format!("/agent/stream/{session}?after={cursor}");
-                Self::Socket(Box::new(house.socket(&path).await))
+                Self::Socket(Box::new(server.socket(&path).await))
             }
         }
     }
@@ -169,23 +169,23 @@ async fn e3_finished_session_resumes_at_every_cursor() {
     let mut chance = SeededRng::new(seed);
     let script =
         format!("{STORY}{BREAKING_STORY}{}", tool_call_script("market_order_create", ORDER));
-    let house = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script).start().await;
-    let session = house.create_session_at(1).await;
+    let server = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script).start().await;
+    let session = server.create_session_at(1).await;
     for message in ["story", "breaks"] {
-        house.chat_to_end(&session, message).await;
+        server.chat_to_end(&session, message).await;
     }
     let body = json!({"session_id": session, "message": "go", "until": "pause"});
-    let asked = house.chat_with(body).await.read_to_end().await;
+    let asked = server.chat_with(body).await.read_to_end().await;
     let plan_id = &asked.last().unwrap().data["plan_id"];
-    house
+    server
         .post("/agent/reject", json!({"session_id": session, "plan_id": plan_id}))
         .await
         .expect_ok();
-    let mut all = house.subscribe(&session, "0").await;
+    let mut all = server.subscribe(&session, "0").await;
     for _ in 0..3 {
         all.read_until("done").await;
     }
-    let log = house.events(&session).await;
+    let log = server.events(&session).await;
     assert!(log.iter().any(|event| event["type"] == "message_discarded"));
     let head = log.len() as u64;
     let places = all_cursors(&log);
@@ -196,14 +196,14 @@ async fn e3_finished_session_resumes_at_every_cursor() {
         let expected = expected_after(&log, place.0, place.1);
         let limit = 1 + chance.below(20);
         let path = format!("/agent/session/{session}/events?after={at}&limit={limit}");
-        let page = house.get(&path).await.expect_ok();
+        let page = server.get(&path).await.expect_ok();
         let page = page["events"].as_array().unwrap();
         let from = usize::try_from(place.0).unwrap();
         assert_eq!(*page, log[from..log.len().min(from + limit)], "seed {seed}: {path}");
         if place.0 == head {
             continue;
         }
-        let mut line = Connection::open(&house, &mut chance, &session, &at).await;
+        let mut line = Connection::open(&server, &mut chance, &session, &at).await;
         assert_eq!(line.read_until(head).await, expected, "seed {seed}: after {at}");
     }
 }
@@ -213,25 +213,25 @@ async fn e2_e3_reconnecting_clients_receive_each_item_once() {
     let seed = uuid::Uuid::new_v4().as_u64_pair().0;
     eprintln!("seed {seed}");
     let mut chance = SeededRng::new(seed);
-    let house = TestServerBuilder::with_script(
+    let server = TestServerBuilder::with_script(
         ProviderProtocol::OpenAi,
         &format!("{STORY}{BREAKING_STORY}"),
     )
     .start()
     .await;
-    let session = house.create_session_at(1).await;
+    let session = server.create_session_at(1).await;
     let seeds: Vec<_> = (0..CLIENTS).map(|_| chance.next()).collect();
     let runs = async {
         for message in ["story", "breaks", "story"] {
-            house.chat_to_end(&session, message).await;
+            server.chat_to_end(&session, message).await;
         }
     };
     let clients = seeds.iter().enumerate().map(|(speed, seed)| {
-        let (house, session) = (&house, &session);
-        async move { run_client(house, session, *seed, speed).await }
+        let (server, session) = (&server, &session);
+        async move { run_client(server, session, *seed, speed).await }
     });
     let (heard, ()) = futures::join!(futures::future::join_all(clients), runs);
-    let log = house.events(&session).await;
+    let log = server.events(&session).await;
     let restarts = log.iter().filter(|event| event["type"] == "message_discarded").count();
     assert_eq!(restarts, 1, "the step restarted");
     let expected = expected_after(&log, 0, 0);
@@ -243,7 +243,7 @@ async fn e2_e3_reconnecting_clients_receive_each_item_once() {
 
 /// Connects, listens for a while, leaves, and comes back where it was, until three runs are over.
 async fn run_client(
-    house: &TestServer,
+    server: &TestServer,
     session: &str,
     seed: u64,
     speed: usize,
@@ -251,7 +251,7 @@ async fn run_client(
     let mut chance = SeededRng::new(seed);
     let (mut told, mut cursor, mut ends, mut connections) = (Vec::new(), "0".to_owned(), 0, 0);
     loop {
-        let mut line = Connection::open(house, &mut chance, session, &cursor).await;
+        let mut line = Connection::open(server, &mut chance, session, &cursor).await;
         connections += 1;
         for _ in 0..1 + chance.below(40) {
             let frame = line.next().await;
@@ -269,11 +269,11 @@ async fn run_client(
 }
 
 #[actix_web::test]
-async fn e3_a_cursor_that_is_none_has_its_answer_over_every_transport() {
-    let house = TestServerBuilder::with_script(ProviderProtocol::Anthropic, STORY).start().await;
-    let session = house.create_session_at(1).await;
-    house.chat_to_end(&session, "story").await;
-    let log = house.events(&session).await;
+async fn e3_invalid_cursor_is_rejected_on_every_transport() {
+    let server = TestServerBuilder::with_script(ProviderProtocol::Anthropic, STORY).start().await;
+    let session = server.create_session_at(1).await;
+    server.chat_to_end(&session, "story").await;
+    let log = server.events(&session).await;
     let head = log.len() as u64;
     let completed = log.iter().find(|event| event["type"] == "message_completed").unwrap();
     let started = completed["seq"].as_u64().unwrap() - 1;
@@ -295,19 +295,19 @@ async fn e3_a_cursor_that_is_none_has_its_answer_over_every_transport() {
     ];
     for (cursor, status, code) in cases {
         let path = format!("/agent/session/{session}/events?after={cursor}");
-        house.get(&path).await.expect_problem(status, code);
-        let stream = || house.request(Method::GET, &path).header("accept", "text/event-stream");
+        server.get(&path).await.expect_problem(status, code);
+        let stream = || server.request(Method::GET, &path).header("accept", "text/event-stream");
         crate::harness::send(stream()).await.expect_problem(status, code);
         let path = format!("/agent/session/{session}/events");
-        let resumed = house.request(Method::GET, &path).header("last-event-id", &cursor);
+        let resumed = server.request(Method::GET, &path).header("last-event-id", &cursor);
         let resumed = resumed.header("accept", "text/event-stream");
         crate::harness::send(resumed).await.expect_problem(status, code);
         let path = format!("/agent/stream/{session}?after={cursor}");
-        let upgrade = house.request(Method::GET, &path).header("connection", "upgrade");
+        let upgrade = server.request(Method::GET, &path).header("connection", "upgrade");
         crate::harness::send(upgrade.header("upgrade", "websocket"))
             .await
             .expect_problem(status, code);
-        let mut socket = house.socket("/agent/stream").await;
+        let mut socket = server.socket("/agent/stream").await;
         let frame = json!({"type": "subscribe", "session_id": session, "after": cursor});
         socket.send(frame).await;
         let answer = socket.next().await;

@@ -49,32 +49,32 @@ fn check_pairs(native: &[Value], task: &[Value]) {
     assert_eq!(task, native);
 }
 
-async fn pages(house: &TestServer, session: &str, dialect: &str) -> Vec<Value> {
+async fn pages(server: &TestServer, session: &str, dialect: &str) -> Vec<Value> {
     let path = format!("/agent/session/{session}/events?limit=500{dialect}");
-    house.get(&path).await.expect_ok()["events"].as_array().unwrap().clone()
+    server.get(&path).await.expect_ok()["events"].as_array().unwrap().clone()
 }
 
 async fn e1_a_task_has_a_call_before_each_result(wire: ProviderProtocol) {
-    let house = TestServerBuilder::tour(wire).start().await;
-    let session = house.create_session_at(1).await;
+    let server = TestServerBuilder::tour(wire).start().await;
+    let session = server.create_session_at(1).await;
     // Calls in parallel, retries, a denial, and a plan whose steps are decided differently.
-    house.chat_to_end(&session, "Which ships were destroyed most in Jita last week?").await;
-    house.chat_to_end(&session, "Transfer 100M ISK to character XYZ").await;
+    server.chat_to_end(&session, "Which ships were destroyed most in Jita last week?").await;
+    server.chat_to_end(&session, "Transfer 100M ISK to character XYZ").await;
     let path = "/agent/chat/stream?dialect=task";
     let body = json!({"session_id": session, "message": "Buy 1000 Tritanium at market price"});
-    let mut live = house.stream(house.request(Method::POST, path).json(&body)).await;
+    let mut live = server.stream(server.request(Method::POST, path).json(&body)).await;
     let asked = live.read_until("waiting_for_approval").await;
     let plan = &asked.last().unwrap().data["plan_id"];
     let body = json!({"session_id": session, "plan_id": plan});
-    let execute = house.request(Method::POST, "/agent/execute?dialect=task").json(&body);
-    let mut rest = house.stream(execute.header("accept", "text/event-stream")).await;
+    let execute = server.request(Method::POST, "/agent/execute?dialect=task").json(&body);
+    let mut rest = server.stream(execute.header("accept", "text/event-stream")).await;
     let rest = rest.read_to_end().await;
     assert!(rest.iter().any(|frame| frame.kind() == "tool_result"), "{}", format_frames(&rest));
     let heard = [asked, live.read_to_end().await].concat();
     assert!(heard.iter().any(|frame| frame.kind() == "tool_call"), "{}", format_frames(&heard));
 
     let (native, task) =
-        (pages(&house, &session, "").await, pages(&house, &session, "&dialect=task").await);
+        (pages(&server, &session, "").await, pages(&server, &session, "&dialect=task").await);
     check_pairs(&native, &task);
     let denied = task.iter().find(|frame| frame["blocked_by"] == "authorization").unwrap();
     assert!(denied["error"].as_str().unwrap().contains("requires autonomy level"), "{denied}");
@@ -82,14 +82,14 @@ async fn e1_a_task_has_a_call_before_each_result(wire: ProviderProtocol) {
 
     // The stream, live and replayed, and a WebSocket's, say the same.
     let events = format!("/agent/session/{session}/events?dialect=task");
-    let request = house.request(Method::GET, &events).header("accept", "text/event-stream");
-    let mut stream = house.stream(request).await;
+    let request = server.request(Method::GET, &events).header("accept", "text/event-stream");
+    let mut stream = server.stream(request).await;
     let mut streamed = Vec::new();
     while streamed.iter().filter(|frame: &&Frame| frame.kind() == "done").count() < 3 {
         streamed.push(stream.next().await.unwrap());
     }
     assert_eq!(data(&streamed), task);
-    let mut socket = house.socket(&format!("/agent/stream/{session}?dialect=task")).await;
+    let mut socket = server.socket(&format!("/agent/stream/{session}?dialect=task")).await;
     let frames = socket.read_until("tool_result").await;
     let call = frames.iter().find(|frame| frame["type"] == "tool_call").unwrap();
     let result = &frames.last().unwrap()["payload"];
@@ -101,13 +101,13 @@ async fn e1_a_task_has_a_call_before_each_result(wire: ProviderProtocol) {
 
 #[actix_web::test]
 async fn e3_a_client_that_is_cut_off_between_two_frames_of_one_event_gets_both_again() {
-    let house = TestServerBuilder::tour(ProviderProtocol::Anthropic).start().await;
-    let session = house.create_session_at(1).await;
-    house.chat_to_end(&session, "Transfer 100M ISK to character XYZ").await;
+    let server = TestServerBuilder::tour(ProviderProtocol::Anthropic).start().await;
+    let session = server.create_session_at(1).await;
+    server.chat_to_end(&session, "Transfer 100M ISK to character XYZ").await;
     let listen = |after: String| {
         let path = format!("/agent/session/{session}/events?dialect=task");
-        let request = house.request(Method::GET, &path).header("accept", "text/event-stream");
-        house.stream(request.header("last-event-id", after))
+        let request = server.request(Method::GET, &path).header("accept", "text/event-stream");
+        server.stream(request.header("last-event-id", after))
     };
     let whole = listen("0".to_owned()).await.read_until("done").await;
     let at = whole.iter().position(|frame| frame.kind() == "authorization_denied").unwrap();
@@ -121,17 +121,17 @@ async fn e3_a_client_that_is_cut_off_between_two_frames_of_one_event_gets_both_a
 
 #[actix_web::test]
 async fn e1_an_unknown_dialect_is_refused_before_anything_is_done() {
-    let house = TestServerBuilder::with_script(
+    let server = TestServerBuilder::with_script(
         ProviderProtocol::Anthropic,
         &tool_call_script("market_order_create", ORDER),
     )
     .start()
     .await;
-    let session = house.create_session_at(1).await;
-    let mut stream = house.chat(&session, "go").await;
+    let session = server.create_session_at(1).await;
+    let mut stream = server.chat(&session, "go").await;
     let frames = stream.read_until("waiting_for_approval").await;
     let plan = frames.last().unwrap().data["plan_id"].clone();
-    let head = house.get(&format!("/agent/session/{session}")).await.expect_ok()["head"].clone();
+    let head = server.get(&format!("/agent/session/{session}")).await.expect_ok()["head"].clone();
     let events = format!("/agent/session/{session}/events?dialect=klingon");
     let socket = format!("/agent/stream/{session}?dialect=klingon");
     let plan = json!({"session_id": session, "plan_id": plan});
@@ -145,7 +145,7 @@ async fn e1_an_unknown_dialect_is_refused_before_anything_is_done() {
         (Method::POST, "/agent/chat/stream?dialect=klingon", message, true),
         (Method::POST, "/agent/execute?dialect=klingon", plan, true),
     ] {
-        let mut request = house.request(method, path);
+        let mut request = server.request(method, path);
         if !body.is_null() {
             request = request.json(&body);
         }
@@ -156,5 +156,5 @@ async fn e1_an_unknown_dialect_is_refused_before_anything_is_done() {
         let detail = problem["detail"].as_str().unwrap();
         assert!(detail.contains("`agent` and `task`"), "{path}: {detail}");
     }
-    assert_eq!(house.get(&format!("/agent/session/{session}")).await.expect_ok()["head"], head);
+    assert_eq!(server.get(&format!("/agent/session/{session}")).await.expect_ok()["head"], head);
 }

@@ -1,10 +1,10 @@
 //! A disk that is full, read-only or lies, a file that is locked, and files that can't be served
-//! (D5, D8): through the whole house, with the database on a small disk of its own.
+//! (D5, D8): through the whole server, with the database on a small disk of its own.
 
 use crate::{
     harness::{POLL_INTERVAL, TEST_TIMEOUT, TOKEN, TestServer, TestServerBuilder, run},
     scripts::{ORDER, STALLS_ONCE, tool_call_script},
-    stream::{format_frames, last_message_text, of_kind, single_frame},
+    stream::{format_frames, last_message_text, frames_of_kind, single_frame},
 };
 use futures::future::join_all;
 use greenroom::rehearsal::ProviderProtocol;
@@ -132,9 +132,9 @@ async fn startup_error(folder: &Path, database: &str) -> String {
     said
 }
 
-async fn wait_until_ready(house: &TestServer) {
+async fn wait_until_ready(server: &TestServer) {
     let ready = async {
-        while house.get("/readyz").await.status != 200 {
+        while server.get("/readyz").await.status != 200 {
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
@@ -142,11 +142,11 @@ async fn wait_until_ready(house: &TestServer) {
 }
 
 /// Waits until the session's tool is done and what it said can't be stored.
-async fn wait_until_result_deferred(house: &TestServer, session: &str) {
+async fn wait_until_result_deferred(server: &TestServer, session: &str) {
     let of_session = format!("/admin/actors?prefix=/sessions/{session}");
     let keeps = async {
         loop {
-            let found = house.get(&of_session).await.expect_ok();
+            let found = server.get(&of_session).await.expect_ok();
             let actors = found["actors"].as_array().unwrap().clone();
             let is = |kind: &'static str| move |actor: &&Value| actor["kind"] == kind;
             let state = actors.iter().find(is("Session")).map(|actor| &actor["state"]);
@@ -166,46 +166,46 @@ async fn d8_on_a_full_disk_writes_are_refused_reads_go_on_and_results_are_kept()
     let disk = Disk::mount();
     let script = format!("{SCAN}{STALLS_ONCE}{}", tool_call_script("market_order_create", ORDER));
     let setup = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script)
-        .database(&disk.database());
-    let house = setup.start().await;
+        .with_database(&disk.database());
+    let server = setup.start().await;
     // One waits for a person, one for its tool, and one for the rest of what the model says.
-    let asking = house.create_session_at(1).await;
-    let mut asked = house.chat(&asking, "go").await;
+    let asking = server.create_session_at(1).await;
+    let mut asked = server.chat(&asking, "go").await;
     let plan_id =
         asked.read_until("waiting_for_approval").await.last().unwrap().data["plan_id"].clone();
-    let scanning = house.create_session_at(1).await;
-    let mut scan = house.chat(&scanning, "scan").await;
+    let scanning = server.create_session_at(1).await;
+    let mut scan = server.chat(&scanning, "scan").await;
     scan.read_until("tool_call_progress").await;
 
     disk.fill();
     let execute = json!({"session_id": asking, "plan_id": plan_id});
-    house.post("/agent/execute", execute.clone()).await.expect_problem(503, "unavailable");
-    house.post("/agent/session", json!({})).await.expect_problem(503, "unavailable");
+    server.post("/agent/execute", execute.clone()).await.expect_problem(503, "unavailable");
+    server.post("/agent/session", json!({})).await.expect_problem(503, "unavailable");
     let message = json!({"session_id": asking, "message": "again", "on_busy": "queue"});
-    house.post("/agent/chat/stream", message).await.expect_problem(503, "unavailable");
-    house
+    server.post("/agent/chat/stream", message).await.expect_problem(503, "unavailable");
+    server
         .patch("/agent/settings", json!({"autonomy_level": 0}))
         .await
         .expect_problem(503, "unavailable");
-    assert_eq!(house.get("/readyz").await.status, 503);
-    assert_eq!(house.get("/healthz").await.status, 200);
-    wait_until_result_deferred(&house, &scanning).await;
+    assert_eq!(server.get("/readyz").await.status, 503);
+    assert_eq!(server.get("/healthz").await.status, 200);
+    wait_until_result_deferred(&server, &scanning).await;
     // What is stored can be read, and nothing has happened in the world.
-    let before = house.events(&scanning).await;
+    let before = server.events(&scanning).await;
     let is_told = |event: &Value| event["type"] == "tool_call_completed";
     assert!(!before.is_empty() && !before.iter().any(is_told), "{before:?}");
     assert_eq!(
-        house.get(&format!("/agent/session/{asking}")).await.expect_ok()["status"],
+        server.get(&format!("/agent/session/{asking}")).await.expect_ok()["status"],
         "waiting"
     );
     assert_eq!(
-        house.get("/agent/approvals?state=pending").await.expect_ok()["approvals"][0]["approval_id"],
+        server.get("/agent/approvals?state=pending").await.expect_ok()["approvals"][0]["approval_id"],
         plan_id
     );
-    assert!(house.effects().is_empty());
+    assert!(server.effects().is_empty());
 
     disk.make_room();
-    wait_until_ready(&house).await;
+    wait_until_ready(&server).await;
     let rest = scan.read_to_end().await;
     assert_eq!(
         single_frame(&rest, "done").data["outcome"],
@@ -213,20 +213,20 @@ async fn d8_on_a_full_disk_writes_are_refused_reads_go_on_and_results_are_kept()
         "{}",
         format_frames(&rest)
     );
-    let all = house.wait_for_event(&scanning, "done").await;
-    assert_eq!(of_kind(&all, "tool_call_attempt_started").len(), 1, "{}", format_frames(&all));
-    assert_eq!(of_kind(&all, "tool_call_completed").len(), 1);
-    assert_eq!(house.calls().len(), 1, "it was not asked again");
-    house.post("/agent/execute", execute).await.expect_ok();
-    let all = house.wait_for_event(&asking, "done").await;
+    let all = server.wait_for_event(&scanning, "done").await;
+    assert_eq!(frames_of_kind(&all, "tool_call_attempt_started").len(), 1, "{}", format_frames(&all));
+    assert_eq!(frames_of_kind(&all, "tool_call_completed").len(), 1);
+    assert_eq!(server.calls().len(), 1, "it was not asked again");
+    server.post("/agent/execute", execute).await.expect_ok();
+    let all = server.wait_for_event(&asking, "done").await;
     // What was refused was not done.
-    assert_eq!(of_kind(&all, "message_queued").len(), 0, "{}", format_frames(&all));
-    assert_eq!(house.effects().len(), 1);
-    assert_eq!(house.get("/agent/settings").await.expect_ok()["autonomy_level"], 1);
+    assert_eq!(frames_of_kind(&all, "message_queued").len(), 0, "{}", format_frames(&all));
+    assert_eq!(server.effects().len(), 1);
+    assert_eq!(server.get("/agent/settings").await.expect_ok()["autonomy_level"], 1);
 }
 
 /// Says something until it is refused for want of room; the messages that were taken.
-async fn submit_until_full(house: &TestServer, session: &str) -> Vec<String> {
+async fn submit_until_full(server: &TestServer, session: &str) -> Vec<String> {
     let text = format!("again {}", "x".repeat(12_000));
     let mut taken = Vec::new();
     loop {
@@ -234,7 +234,7 @@ async fn submit_until_full(house: &TestServer, session: &str) -> Vec<String> {
         let body = json!({
             "session_id": session, "message": text, "message_id": message_id, "on_busy": "queue",
         });
-        let request = house.request(Method::POST, "/agent/chat/stream").json(&body);
+        let request = server.request(Method::POST, "/agent/chat/stream").json(&body);
         // Taken as soon as it is answered; nobody stays to listen.
         match request.send().await.expect("the server answers").status().as_u16() {
             200 => taken.push(message_id),
@@ -250,39 +250,39 @@ async fn submit_until_full(house: &TestServer, session: &str) -> Vec<String> {
 async fn d8_what_was_acknowledged_while_the_disk_filled_up_is_stored_and_nothing_else() {
     let disk = Disk::mount();
     let setup = TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE)
-        .database(&disk.database());
-    let mut house = setup.start().await;
-    let sessions = join_all((0..SESSIONS).map(|_| house.create_session_at(1))).await;
-    let taken = sessions.iter().map(|session| submit_until_full(&house, session));
+        .with_database(&disk.database());
+    let mut server = setup.start().await;
+    let sessions = join_all((0..SESSIONS).map(|_| server.create_session_at(1))).await;
+    let taken = sessions.iter().map(|session| submit_until_full(&server, session));
     let taken = join_all(taken).await;
     assert!(taken.iter().map(Vec::len).sum::<usize>() > SESSIONS, "{taken:?}");
 
     disk.remount("size=256m");
-    wait_until_ready(&house).await;
+    wait_until_ready(&server).await;
     for (session, taken) in sessions.iter().zip(&taken) {
-        let mut follow = house.subscribe(session, "0").await;
+        let mut follow = server.subscribe(session, "0").await;
         for _ in taken {
             assert_eq!(
                 follow.read_until("done").await.last().unwrap().data["outcome"],
                 "completed"
             );
         }
-        let events = house.events(session).await;
+        let events = server.events(session).await;
         let accepted: Vec<_> =
             events.iter().filter(|event| event["type"] == "message_accepted").collect();
         let stored: Vec<_> = accepted.iter().map(|event| event["message_id"].clone()).collect();
         assert_eq!(json!(stored), json!(taken));
         let done = events.iter().filter(|event| event["type"] == "done").count();
         assert_eq!(done, taken.len());
-        assert_eq!(last_message_text(&house.chat_to_end(session, "again").await), "Here I am.");
+        assert_eq!(last_message_text(&server.chat_to_end(session, "again").await), "Here I am.");
     }
-    assert!(house.stop().await.success());
+    assert!(server.stop().await.success());
     let mut beside = second_connection(&disk.database()).await;
     let checked = sqlx::query("PRAGMA integrity_check").fetch_one(&mut beside).await.unwrap();
     assert_eq!(checked.get::<String, _>(0), "ok");
     let database = disk.database();
     let env = [("GREENROOM_DATABASE", database.as_str())];
-    let verified = run(house.folder(), &["audit", "verify"], &env).await;
+    let verified = run(server.folder(), &["audit", "verify"], &env).await;
     assert!(verified.status.success(), "{verified:?}");
 }
 
@@ -291,23 +291,23 @@ async fn d8_a_server_that_starts_on_a_full_disk_reads_and_goes_on_when_there_is_
     let disk = Disk::mount();
     let script = tool_call_script("market_order_create", ORDER);
     let setup = TestServerBuilder::with_script(ProviderProtocol::OpenAi, &script)
-        .database(&disk.database());
-    let mut house = setup.start().await;
-    let session = house.create_session_at(1).await;
-    let mut asked = house.chat(&session, "go").await;
+        .with_database(&disk.database());
+    let mut server = setup.start().await;
+    let session = server.create_session_at(1).await;
+    let mut asked = server.chat(&session, "go").await;
     let plan_id =
         asked.read_until("waiting_for_approval").await.last().unwrap().data["plan_id"].clone();
-    let before = house.events(&session).await;
+    let before = server.events(&session).await;
     disk.fill();
-    house.kill_and_restart().await;
-    assert_eq!(house.events(&session).await, before);
+    server.kill_and_restart().await;
+    assert_eq!(server.events(&session).await, before);
     let execute = json!({"session_id": session, "plan_id": plan_id});
-    house.post("/agent/execute", execute.clone()).await.expect_problem(503, "unavailable");
+    server.post("/agent/execute", execute.clone()).await.expect_problem(503, "unavailable");
     disk.make_room();
-    wait_until_ready(&house).await;
-    house.post("/agent/execute", execute).await.expect_ok();
-    house.wait_for_event(&session, "done").await;
-    assert_eq!(house.effects().len(), 1);
+    wait_until_ready(&server).await;
+    server.post("/agent/execute", execute).await.expect_ok();
+    server.wait_for_event(&session, "done").await;
+    assert_eq!(server.effects().len(), 1);
 }
 
 /// Linux lets nobody make a disk read-only while a file on it is open for writing.
@@ -315,30 +315,30 @@ async fn d8_a_server_that_starts_on_a_full_disk_reads_and_goes_on_when_there_is_
 async fn d8_a_read_only_disk_is_named_at_the_start() {
     let disk = Disk::mount();
     let setup = TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE)
-        .database(&disk.database());
-    let mut house = setup.start().await;
-    let session = house.create_session_at(1).await;
-    house.chat_to_end(&session, "again").await;
-    let before = house.events(&session).await;
-    assert!(house.stop().await.success());
+        .with_database(&disk.database());
+    let mut server = setup.start().await;
+    let session = server.create_session_at(1).await;
+    server.chat_to_end(&session, "again").await;
+    let before = server.events(&session).await;
+    assert!(server.stop().await.success());
     disk.remount("ro");
-    let said = startup_error(house.folder(), &disk.database()).await;
+    let said = startup_error(server.folder(), &disk.database()).await;
     assert!(said.contains(&disk.database()) && said.contains("Read-only file system"), "{said}");
     disk.remount("rw");
-    house.start().await;
-    assert_eq!(house.events(&session).await, before);
-    assert_eq!(last_message_text(&house.chat_to_end(&session, "again").await), "Here I am.");
+    server.start().await;
+    assert_eq!(server.events(&session).await, before);
+    assert_eq!(last_message_text(&server.chat_to_end(&session, "again").await), "Here I am.");
 }
 
 #[actix_web::test]
 async fn d8_a_locked_file_is_waited_for_and_then_refused_until_it_is_free() {
-    let mut house =
+    let mut server =
         TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE).start().await;
-    let session = house.create_session_at(1).await;
-    house.chat_to_end(&session, "again").await;
-    let file = house.folder().join("greenroom.db").display().to_string();
+    let session = server.create_session_at(1).await;
+    server.chat_to_end(&session, "again").await;
+    let file = server.folder().join("greenroom.db").display().to_string();
     let mut outsider = second_connection(&file).await;
-    let wish = || house.post("/agent/session", json!({}));
+    let wish = || server.post("/agent/session", json!({}));
 
     // For a moment: nobody notices.
     execute(&mut outsider, "BEGIN IMMEDIATE").await;
@@ -351,17 +351,17 @@ async fn d8_a_locked_file_is_waited_for_and_then_refused_until_it_is_free() {
 
     execute(&mut outsider, "BEGIN IMMEDIATE").await;
     let path = format!("/agent/session/{session}");
-    let (refused, ready, read) = futures::join!(wish(), house.get("/readyz"), house.get(&path));
+    let (refused, ready, read) = futures::join!(wish(), server.get("/readyz"), server.get(&path));
     refused.expect_problem(503, "unavailable");
     assert_eq!(ready.status, 503);
     assert_eq!(read.expect_ok()["status"], "idle");
     // Who starts meanwhile reads, too.
-    house.kill_and_restart().await;
-    assert_eq!(house.get(&path).await.expect_ok()["status"], "idle");
-    house.post("/agent/session", json!({})).await.expect_problem(503, "unavailable");
+    server.kill_and_restart().await;
+    assert_eq!(server.get(&path).await.expect_ok()["status"], "idle");
+    server.post("/agent/session", json!({})).await.expect_problem(503, "unavailable");
     execute(&mut outsider, "ROLLBACK").await;
-    wait_until_ready(&house).await;
-    assert_eq!(last_message_text(&house.chat_to_end(&session, "again").await), "Here I am.");
+    wait_until_ready(&server).await;
+    assert_eq!(last_message_text(&server.chat_to_end(&session, "again").await), "Here I am.");
 }
 
 /// Pages of SQLite's files.
@@ -369,17 +369,17 @@ const PAGE: usize = 4096;
 
 #[actix_web::test]
 async fn d8_a_damaged_file_is_named_with_what_to_do_and_left_as_it_is() {
-    let mut house =
+    let mut server =
         TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE).start().await;
-    let session = house.create_session_at(1).await;
+    let session = server.create_session_at(1).await;
     for _ in 0..3 {
-        house.chat_to_end(&session, &format!("again {}", "x".repeat(3 * PAGE))).await;
+        server.chat_to_end(&session, &format!("again {}", "x".repeat(3 * PAGE))).await;
     }
-    let before = house.events(&session).await;
-    assert!(house.stop().await.success());
-    let path = house.folder().join("greenroom.db");
+    let before = server.events(&session).await;
+    assert!(server.stop().await.success());
+    let path = server.folder().join("greenroom.db");
     let file = path.display().to_string();
-    let log = house.folder().join("greenroom.db-wal");
+    let log = server.folder().join("greenroom.db-wal");
     assert!(fs::metadata(&log).map_or(true, |log| log.len() == 0), "the file holds everything");
     let mut beside = second_connection(&file).await;
     // The last page is the beginning of something, whatever the rest looks like.
@@ -401,7 +401,7 @@ async fn d8_a_damaged_file_is_named_with_what_to_do_and_left_as_it_is() {
     ];
     for (case, bytes) in cases {
         fs::write(&path, &bytes).unwrap();
-        let said = startup_error(house.folder(), "greenroom.db").await;
+        let said = startup_error(server.folder(), "greenroom.db").await;
         assert!(said.contains(&file) && said.contains("is damaged"), "{case}: {said}");
         assert!(said.contains("docs/storage.md"), "{case}: {said}");
         assert!(fs::read(&path).unwrap() == bytes, "{case}: it was changed");
@@ -409,22 +409,22 @@ async fn d8_a_damaged_file_is_named_with_what_to_do_and_left_as_it_is() {
     // SQLite would throw the log away, and begin anew.
     fs::write(&path, "").unwrap();
     fs::write(&log, &whole).unwrap();
-    let said = startup_error(house.folder(), "greenroom.db").await;
+    let said = startup_error(server.folder(), "greenroom.db").await;
     assert!(said.contains(&file) && said.contains("is damaged"), "{said}");
     assert!(fs::read(&log).unwrap() == whole);
     fs::remove_file(&log).unwrap();
     fs::write(&path, &whole).unwrap();
-    house.start().await;
-    assert_eq!(house.events(&session).await, before);
+    server.start().await;
+    assert_eq!(server.events(&session).await, before);
 }
 
 #[actix_web::test]
 async fn d5_a_newer_schema_is_refused_and_left_as_it_is() {
-    let mut house =
+    let mut server =
         TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE).start().await;
-    let session = house.create_session_at(1).await;
-    assert!(house.stop().await.success());
-    let file = house.folder().join("greenroom.db").display().to_string();
+    let session = server.create_session_at(1).await;
+    assert!(server.stop().await.success());
+    let file = server.folder().join("greenroom.db").display().to_string();
     let version = async || {
         let found =
             sqlx::query("PRAGMA user_version").fetch_one(&mut second_connection(&file).await).await;
@@ -432,12 +432,12 @@ async fn d5_a_newer_schema_is_refused_and_left_as_it_is() {
     };
     let ours = version().await;
     execute(&mut second_connection(&file).await, "PRAGMA user_version = 99").await;
-    let said = startup_error(house.folder(), "greenroom.db").await;
+    let said = startup_error(server.folder(), "greenroom.db").await;
     assert!(said.contains(&file) && said.contains("schema version 99"), "{said}");
     assert!(said.contains("use a newer greenroom"), "{said}");
     assert_eq!(version().await, 99);
     let set = sqlx::AssertSqlSafe(format!("PRAGMA user_version = {ours}"));
     sqlx::raw_sql(set).execute(&mut second_connection(&file).await).await.unwrap();
-    house.start().await;
-    assert_eq!(house.get(&format!("/agent/session/{session}")).await.expect_ok()["status"], "idle");
+    server.start().await;
+    assert_eq!(server.get(&format!("/agent/session/{session}")).await.expect_ok()["status"], "idle");
 }

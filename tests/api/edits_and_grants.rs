@@ -3,7 +3,7 @@
 use crate::{
     harness::{TestServer, TestServerBuilder},
     scripts::{ORDER, tool_call_script},
-    stream::{format_frames, last_message_text, of_kind},
+    stream::{format_frames, last_message_text, frames_of_kind},
 };
 use greenroom::rehearsal::ProviderProtocol;
 use serde_json::{Value, json};
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 on_both_wires!(g8_what_was_edited_is_what_runs, g9_session_grant_covers_calls_until_revoked,);
 
 /// A session whose run waits for a word on one order, with its stream and its plan.
-async fn start_until_approval(house: &TestServer) -> (String, crate::stream::Stream, Value) {
+async fn start_until_approval(server: &TestServer) -> (String, crate::stream::Stream, Value) {
     let settings = json!({"allowed_regions": [10000002]});
-    let session = house.create_session(json!({"autonomy_level": 1, "settings": settings})).await;
-    let mut stream = house.chat(&session, "go").await;
+    let session = server.create_session(json!({"autonomy_level": 1, "settings": settings})).await;
+    let mut stream = server.chat(&session, "go").await;
     let frames = stream.read_until("waiting_for_approval").await;
     let plan = frames.last().unwrap().data["plan"].clone();
     (session, stream, plan)
@@ -25,11 +25,11 @@ fn order(quantity: u64) -> Value {
 }
 
 async fn g8_what_was_edited_is_what_runs(wire: ProviderProtocol) {
-    let house =
+    let server =
         TestServerBuilder::with_script(wire, &tool_call_script("market_order_create", ORDER))
             .start()
             .await;
-    let (_session, mut stream, plan) = start_until_approval(&house).await;
+    let (_session, mut stream, plan) = start_until_approval(&server).await;
     let path = format!("/agent/approvals/{}", plan["plan_id"].as_str().unwrap());
     let edit = |arguments: Value| {
         let step = json!({
@@ -41,27 +41,27 @@ async fn g8_what_was_edited_is_what_runs(wire: ProviderProtocol) {
     // What can't be passed, or may not, leaves the question waiting.
     let mut broken = order(5);
     broken["quantity"] = json!("five");
-    let problem = house.post(&path, edit(broken)).await.expect_problem(422, "invalid_edit");
+    let problem = server.post(&path, edit(broken)).await.expect_problem(422, "invalid_edit");
     assert!(problem["detail"].as_str().unwrap().contains("/quantity"), "{problem}");
     let mut elsewhere = order(5);
     elsewhere["region_id"] = json!(99);
-    let problem = house.post(&path, edit(elsewhere)).await.expect_problem(422, "invalid_edit");
+    let problem = server.post(&path, edit(elsewhere)).await.expect_problem(422, "invalid_edit");
     assert!(problem["detail"].as_str().unwrap().contains("region"), "{problem}");
-    assert_eq!(house.get(&path).await.expect_ok()["state"], "pending");
+    assert_eq!(server.get(&path).await.expect_ok()["state"], "pending");
 
-    house.post(&path, edit(order(5))).await.expect_ok();
-    let again = house.post(&path, edit(order(5))).await.expect_ok();
+    server.post(&path, edit(order(5))).await.expect_ok();
+    let again = server.post(&path, edit(order(5))).await.expect_ok();
     assert_eq!(again["repeated"], true);
-    house.post(&path, edit(order(6))).await.expect_problem(409, "already_decided");
+    server.post(&path, edit(order(6))).await.expect_problem(409, "already_decided");
     let rest = stream.read_to_end().await;
-    let effects = house.effects();
+    let effects = server.effects();
     assert_eq!(effects.len(), 1);
     assert_eq!(effects[0]["arguments"]["quantity"], 5);
     // The model is told what was changed, and why.
     let said = last_message_text(&rest);
     assert!(said.contains("changed the arguments"), "{said}");
     assert!(said.contains("half of it will do"), "{said}");
-    let allowed = of_kind(&rest, "tool_call_allowed");
+    let allowed = frames_of_kind(&rest, "tool_call_allowed");
     assert_eq!(allowed[0].data["edit"]["arguments"]["quantity"], 5, "{}", format_frames(&rest));
     assert_ne!(allowed[0].data["digest"], plan["steps"][0]["digest"]);
 }
@@ -72,11 +72,11 @@ async fn e7_only_what_was_not_shown_is_kept_by_its_replacement() {
                  [tools.create_bookmark]\nrisk = 'write_high_risk'";
     let arguments = "{ name = 'badge blue', system = 'Jita' }";
     let script = tool_call_script("create_bookmark", arguments);
-    let house = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script)
+    let server = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script)
         .with_config(extra)
         .start()
         .await;
-    let (_session, mut stream, plan) = start_until_approval(&house).await;
+    let (_session, mut stream, plan) = start_until_approval(&server).await;
     let shown = &plan["steps"][0]["arguments"];
     assert_eq!(shown, &json!({"name": "[redacted]", "system": "Jita"}));
     let path = format!("/agent/approvals/{}", plan["plan_id"].as_str().unwrap());
@@ -86,52 +86,52 @@ async fn e7_only_what_was_not_shown_is_kept_by_its_replacement() {
         json!({"steps": [{"call_id": call, "decision": "approve", "arguments": arguments}]})
     };
     // Who hides what was shown does not mean it to be passed.
-    let problem = house.post(&path, edit("[redacted]")).await.expect_problem(422, "invalid_edit");
+    let problem = server.post(&path, edit("[redacted]")).await.expect_problem(422, "invalid_edit");
     let detail = problem["detail"].as_str().unwrap();
     assert!(detail.contains("arguments.system has `[redacted]`"), "{problem}");
 
-    house.post(&path, edit("Amarr")).await.expect_ok();
+    server.post(&path, edit("Amarr")).await.expect_ok();
     stream.read_to_end().await;
-    let passed = house.effects()[0]["arguments"].clone();
+    let passed = server.effects()[0]["arguments"].clone();
     assert_eq!(passed, json!({"name": "badge blue", "system": "Amarr"}));
 }
 
 async fn g9_session_grant_covers_calls_until_revoked(wire: ProviderProtocol) {
-    let mut house =
+    let mut server =
         TestServerBuilder::with_script(wire, &tool_call_script("market_order_create", ORDER))
             .start()
             .await;
-    let (session, mut stream, plan) = start_until_approval(&house).await;
+    let (session, mut stream, plan) = start_until_approval(&server).await;
     let path = format!("/agent/approvals/{}", plan["plan_id"].as_str().unwrap());
     let granting =
         |condition: &str| json!({"decision": "approve", "for_session": {"where": condition}});
-    house.post(&path, granting("args.quantity <")).await.expect_problem(422, "invalid_grant");
-    house.post(&path, granting("args.quantity <= 10")).await.expect_ok();
-    let again = house.post(&path, granting("args.quantity <= 10")).await.expect_ok();
+    server.post(&path, granting("args.quantity <")).await.expect_problem(422, "invalid_grant");
+    server.post(&path, granting("args.quantity <= 10")).await.expect_ok();
+    let again = server.post(&path, granting("args.quantity <= 10")).await.expect_ok();
     assert_eq!(again["repeated"], true);
     for other in [granting("args.quantity <= 99"), json!({"decision": "approve"})] {
-        let refused = house.post(&path, other).await.expect_problem(409, "already_decided");
+        let refused = server.post(&path, other).await.expect_problem(409, "already_decided");
         assert_eq!(refused["first"][0]["for_session"], json!({"where": "args.quantity <= 10"}));
     }
     stream.read_to_end().await;
 
     let grants_path = format!("/agent/session/{session}/grants");
-    let grants = house.get(&grants_path).await.expect_ok()["grants"].clone();
+    let grants = server.get(&grants_path).await.expect_ok()["grants"].clone();
     assert_eq!(grants[0]["tool"], "market_order_create");
     assert_eq!(grants[0]["where"], "args.quantity <= 10");
     // The same call again: nobody is asked.
-    let frames = house.chat_to_end(&session, "go").await;
-    assert_eq!(of_kind(&frames, "waiting_for_approval").len(), 0, "{}", format_frames(&frames));
-    assert_eq!(house.effects().len(), 2);
+    let frames = server.chat_to_end(&session, "go").await;
+    assert_eq!(frames_of_kind(&frames, "waiting_for_approval").len(), 0, "{}", format_frames(&frames));
+    assert_eq!(server.effects().len(), 2);
 
     // Killed and started again, it still holds; revoked, it does not.
-    house.kill_and_restart().await;
-    house.chat_to_end(&session, "go").await;
-    assert_eq!(house.effects().len(), 3);
+    server.kill_and_restart().await;
+    server.chat_to_end(&session, "go").await;
+    assert_eq!(server.effects().len(), 3);
     let one = format!("{grants_path}/{}", grants[0]["grant_id"].as_str().unwrap());
-    assert_eq!(house.delete(&one).await.status, 204);
-    house.delete(&one).await.expect_problem(404, "grant_not_found");
-    let mut stream = house.chat(&session, "go").await;
+    assert_eq!(server.delete(&one).await.status, 204);
+    server.delete(&one).await.expect_problem(404, "grant_not_found");
+    let mut stream = server.chat(&session, "go").await;
     stream.read_until("waiting_for_approval").await;
-    assert_eq!(house.effects().len(), 3);
+    assert_eq!(server.effects().len(), 3);
 }

@@ -3,7 +3,7 @@
 use crate::{
     harness::{TestServer, TestServerBuilder, run},
     scripts::tool_call_script,
-    stream::{Frame, format_frames, of_kind, single_frame},
+    stream::{Frame, format_frames, frames_of_kind, single_frame},
     terminal::{Terminal, environment},
 };
 use greenroom::rehearsal::ProviderProtocol;
@@ -17,9 +17,9 @@ fn elicitation_setup(wire: ProviderProtocol) -> TestServerBuilder {
 }
 
 /// Says go, and listens until the person is asked.
-async fn start_until_elicitation(house: &TestServer, session: &str) -> (Vec<Frame>, Value) {
+async fn start_until_elicitation(server: &TestServer, session: &str) -> (Vec<Frame>, Value) {
     let body = json!({"session_id": session, "message": "go", "until": "pause"});
-    let frames = house.chat_with(body).await.read_to_end().await;
+    let frames = server.chat_with(body).await.read_to_end().await;
     let plan = single_frame(&frames, "waiting_for_approval").data["plan"].clone();
     (frames, plan)
 }
@@ -29,9 +29,9 @@ fn path(question: &Value) -> String {
 }
 
 async fn t1_a_tool_asks_and_a_person_answers_over_rest(wire: ProviderProtocol) {
-    let house = elicitation_setup(wire).start().await;
-    let session = house.create_session_at(1).await;
-    let (frames, question) = start_until_elicitation(&house, &session).await;
+    let server = elicitation_setup(wire).start().await;
+    let session = server.create_session_at(1).await;
+    let (frames, question) = start_until_elicitation(&server, &session).await;
     let call = single_frame(&frames, "tool_call_started").data["call_id"].clone();
     assert_eq!(question["kind"], "elicitation", "{question}");
     assert_eq!((&question["call_id"], &question["tool"]), (&call, &json!("choose_hangar")));
@@ -40,42 +40,42 @@ async fn t1_a_tool_asks_and_a_person_answers_over_rest(wire: ProviderProtocol) {
     assert_eq!(question["schema"]["required"], json!(["hangar"]));
 
     let bad = json!({"decision": "answer", "value": {"hangar": "attic"}});
-    let refused = house.post(&path(&question), bad).await.expect_problem(422, "invalid_answer");
+    let refused = server.post(&path(&question), bad).await.expect_problem(422, "invalid_answer");
     assert!(refused["detail"].as_str().unwrap().contains("value/hangar"), "{refused}");
     let wrong = json!({"decision": "approve", "steps": []});
-    house.post(&path(&question), wrong).await.expect_problem(422, "wrong_decision");
-    let listed = house.get("/agent/approvals?state=pending").await.expect_ok();
+    server.post(&path(&question), wrong).await.expect_problem(422, "wrong_decision");
+    let listed = server.get("/agent/approvals?state=pending").await.expect_ok();
     assert_eq!(listed["approvals"][0]["kind"], "elicitation", "it waits still");
 
     let answer = json!({"decision": "answer", "value": {"hangar": "frozen", "crates": 3}});
-    let taken = house.post(&path(&question), answer.clone()).await.expect_ok();
+    let taken = server.post(&path(&question), answer.clone()).await.expect_ok();
     assert_eq!((&taken["closed"], &taken["repeated"]), (&json!(true), &json!(false)));
-    let all = house.wait_for_event(&session, "done").await;
+    let all = server.wait_for_event(&session, "done").await;
     let result = &single_frame(&all, "tool_call_completed").data["result"];
     assert_eq!((&result["hangar"], &result["crates"]), (&json!("frozen"), &json!(3)));
     let decided = &single_frame(&all, "approval_decided").data["answer"];
     assert_eq!(decided["value"], json!({"hangar": "frozen", "crates": 3}), "{decided}");
 
-    let again = house.post(&path(&question), answer).await.expect_ok();
+    let again = server.post(&path(&question), answer).await.expect_ok();
     assert_eq!(again["repeated"], true);
     let other = json!({"decision": "reject"});
-    house.post(&path(&question), other).await.expect_problem(409, "already_decided");
+    server.post(&path(&question), other).await.expect_problem(409, "already_decided");
 }
 
 #[actix_web::test]
 async fn t1_nobody_has_to_answer() {
     let quick = "[agents.quick]\nmodel = \"scripted\"\napprovals = { deadline = \"1s\" }";
-    let house = elicitation_setup(ProviderProtocol::OpenAi).with_config(quick).start().await;
-    let session = house.create_session_at(1).await;
-    let (_, question) = start_until_elicitation(&house, &session).await;
-    house.post(&path(&question), json!({"decision": "reject"})).await.expect_ok();
-    let all = house.wait_for_event(&session, "done").await;
+    let server = elicitation_setup(ProviderProtocol::OpenAi).with_config(quick).start().await;
+    let session = server.create_session_at(1).await;
+    let (_, question) = start_until_elicitation(&server, &session).await;
+    server.post(&path(&question), json!({"decision": "reject"})).await.expect_ok();
+    let all = server.wait_for_event(&session, "done").await;
     let failed = &single_frame(&all, "tool_call_failed").data;
     assert!(failed["error"].as_str().unwrap().contains("would not say"), "{failed}");
 
     // G10: nor in time.
-    let session = house.create_session(json!({"agent": "quick"})).await;
-    let frames = house.chat_to_end(&session, "go").await;
+    let session = server.create_session(json!({"agent": "quick"})).await;
+    let frames = server.chat_to_end(&session, "go").await;
     single_frame(&frames, "approval_expired");
     let failed = &single_frame(&frames, "tool_call_failed").data;
     assert!(failed["error"].as_str().unwrap().contains("nobody said"), "{failed}");
@@ -83,37 +83,37 @@ async fn t1_nobody_has_to_answer() {
 
 #[actix_web::test]
 async fn g13_a_headless_agent_declines() {
-    let house =
-        elicitation_setup(ProviderProtocol::Anthropic).agent("headless = true").start().await;
-    let session = house.create_session_at(1).await;
-    let frames = house.chat_to_end(&session, "go").await;
-    assert!(of_kind(&frames, "waiting_for_approval").is_empty(), "{}", format_frames(&frames));
+    let server =
+        elicitation_setup(ProviderProtocol::Anthropic).with_agent_config("headless = true").start().await;
+    let session = server.create_session_at(1).await;
+    let frames = server.chat_to_end(&session, "go").await;
+    assert!(frames_of_kind(&frames, "waiting_for_approval").is_empty(), "{}", format_frames(&frames));
     let failed = &single_frame(&frames, "tool_call_failed").data;
     assert!(failed["error"].as_str().unwrap().contains("would not say"), "{failed}");
 }
 
 #[actix_web::test]
 async fn t1_d2_a_tool_that_may_repeat_asks_again_after_a_crash() {
-    let mut house = elicitation_setup(ProviderProtocol::OpenAi).start().await;
-    let session = house.create_session_at(1).await;
-    let (_, first) = start_until_elicitation(&house, &session).await;
-    house.kill_and_restart().await;
+    let mut server = elicitation_setup(ProviderProtocol::OpenAi).start().await;
+    let session = server.create_session_at(1).await;
+    let (_, first) = start_until_elicitation(&server, &session).await;
+    server.kill_and_restart().await;
     let answer = json!({"decision": "answer", "value": {"hangar": "north"}});
-    house.post(&path(&first), answer.clone()).await.expect_problem(409, "approval_cancelled");
-    let mut stream = house.subscribe(&session, "0").await;
+    server.post(&path(&first), answer.clone()).await.expect_problem(409, "approval_cancelled");
+    let mut stream = server.subscribe(&session, "0").await;
     stream.read_until("approval_cancelled").await;
     let frames = stream.read_until("waiting_for_approval").await;
     let second = &frames.last().unwrap().data["plan"];
     assert_ne!(second["approval_id"], first["approval_id"]);
-    house.post(&path(second), answer).await.expect_ok();
-    let all = house.wait_for_event(&session, "done").await;
+    server.post(&path(second), answer).await.expect_ok();
+    let all = server.wait_for_event(&session, "done").await;
     assert_eq!(single_frame(&all, "tool_call_completed").data["result"]["hangar"], "north");
 }
 
 #[actix_web::test]
 async fn t1_the_gateway_asks_and_takes_the_answer() {
-    let house = elicitation_setup(ProviderProtocol::Anthropic).start().await;
-    let mut socket = house.socket("/gateway").await;
+    let server = elicitation_setup(ProviderProtocol::Anthropic).start().await;
+    let mut socket = server.socket("/gateway").await;
     for (number, answer) in [
         (1, json!({"action": "accept", "content": {"hangar": "south"}})),
         (2, json!({"action": "decline"})),
@@ -143,14 +143,14 @@ async fn t1_the_gateway_asks_and_takes_the_answer() {
 
 #[actix_web::test]
 async fn t1_answered_on_the_command_line() {
-    let house = elicitation_setup(ProviderProtocol::OpenAi).start().await;
-    let session = house.create_session_at(1).await;
-    let (_, question) = start_until_elicitation(&house, &session).await;
+    let server = elicitation_setup(ProviderProtocol::OpenAi).start().await;
+    let session = server.create_session_at(1).await;
+    let (_, question) = start_until_elicitation(&server, &session).await;
     let id = question["approval_id"].as_str().unwrap();
     let greenroom = async |args: &[&str]| {
-        let env = environment(house.url());
+        let env = environment(server.url());
         let env: Vec<_> = env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        let output = run(house.folder(), &[&["approvals"], args].concat(), &env).await;
+        let output = run(server.folder(), &[&["approvals"], args].concat(), &env).await;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         (output.status.code(), text(&output.stdout) + &text(&output.stderr))
     };
@@ -169,14 +169,14 @@ async fn t1_answered_on_the_command_line() {
     let (code, told) = greenroom(&["answer", id, "hangar=north", "crates=2"]).await;
     assert_eq!(code, Some(0), "{told}");
     assert!(told.contains("answer, said"), "{told}");
-    let all = house.wait_for_event(&session, "done").await;
+    let all = server.wait_for_event(&session, "done").await;
     assert_eq!(single_frame(&all, "tool_call_completed").data["result"]["crates"], 2);
 }
 
 #[actix_web::test]
 async fn t1_a_chat_asks_for_the_fields() {
-    let house = elicitation_setup(ProviderProtocol::Anthropic).start().await;
-    let mut terminal = Terminal::open(&house, 100, 50, &["chat"], &[]);
+    let server = elicitation_setup(ProviderProtocol::Anthropic).start().await;
+    let mut terminal = Terminal::open(&server, 100, 50, &["chat"], &[]);
     terminal.wait_for_text("›").await;
     terminal.enter("go");
     terminal.wait_for_text("Which hangar shall Rifter go to?").await;
