@@ -1,4 +1,4 @@
-//! Live actors, watched and ordered about (A2).
+//! Orders to live actors and the stream of actor changes (A2).
 
 use crate::{
     harness::{TestServer, TestServerBuilder},
@@ -14,9 +14,9 @@ on_both_wires!(
 );
 
 async fn send_order(server: &TestServer, path: &str, order: &str) {
-    let answer = server.post(&format!("/admin/actors{path}/{order}"), json!({})).await;
-    assert_eq!(answer.status, 202, "{}", answer.body);
-    assert_eq!(answer.body, json!({"path": path, "order": order}));
+    let response = server.post(&format!("/admin/actors{path}/{order}"), json!({})).await;
+    assert_eq!(response.status, 202, "{}", response.body);
+    assert_eq!(response.body, json!({"path": path, "order": order}));
 }
 
 async fn a2_restarted_model_stream_retries_its_step(wire: ProviderProtocol) {
@@ -28,8 +28,8 @@ async fn a2_restarted_model_stream_retries_its_step(wire: ProviderProtocol) {
     let all = server.wait_for_event(&session, "done").await;
     let expected =
         ["message_started", "message_discarded", "step_retrying", "message_started", "done"];
-    let of_message = ["message_started", "message_discarded", "step_retrying", "done"];
-    assert_eq!(kinds_of(&all, &of_message), expected, "{}", format_frames(&all));
+    let kinds = ["message_started", "message_discarded", "step_retrying", "done"];
+    assert_eq!(kinds_of(&all, &kinds), expected, "{}", format_frames(&all));
     assert!(
         single_frame(&all, "step_retrying").text("reason").contains("administrator"),
         "{}",
@@ -40,7 +40,7 @@ async fn a2_restarted_model_stream_retries_its_step(wire: ProviderProtocol) {
 
 #[actix_web::test]
 async fn a2_stopped_model_stream_ends_its_run() {
-    // The next request has both messages, since the first was never answered.
+    // The next model request has both messages, because the first one was never answered.
     let again = "[[rule]]\nuser = \"again\"\n[[rule.reply]]\ntext = \"Here I am.\"\n";
     let server =
         TestServerBuilder::with_script(ProviderProtocol::OpenAi, &format!("{again}{STALLS_ONCE}"))
@@ -64,18 +64,18 @@ async fn a2_restarted_session_resumes_from_its_log(wire: ProviderProtocol) {
             .await;
     let session = server.create_session_at(1).await;
     let mut stream = server.chat(&session, "go").await;
-    let asked = stream.read_until("waiting_for_approval").await;
+    let frames = stream.read_until("waiting_for_approval").await;
     let path = format!("/sessions/{session}");
     let started_at = |actor: Value| actor["actor"]["started_at"].clone();
     let before = started_at(server.get(&format!("/admin/actors{path}")).await.expect_ok());
     send_order(&server, &path, "restart").await;
-    // Whoever listens hears on, and the question is the same.
-    let plan_id = asked.last().unwrap().text("plan_id");
+    // The stream stays open, and the approval keeps its id.
+    let plan_id = frames.last().unwrap().text("plan_id");
     let execute = json!({"session_id": session, "plan_id": plan_id});
-    let path_now = format!("/admin/actors{path}");
+    let actor_path = format!("/admin/actors{path}");
     loop {
-        let now = server.get(&path_now).await;
-        if now.status == 200 && started_at(now.body) != before {
+        let actor = server.get(&actor_path).await;
+        if actor.status == 200 && started_at(actor.body) != before {
             break;
         }
         tokio::time::sleep(crate::harness::POLL_INTERVAL).await;
@@ -94,7 +94,7 @@ async fn a2_stopped_session_cancels_its_run() {
     send_order(&server, &format!("/sessions/{session}"), "stop").await;
     let rest = stream.read_to_end().await;
     assert_eq!(rest.last().unwrap().data["outcome"], "cancelled", "{}", format_frames(&rest));
-    // Idle as it is now, it leaves memory.
+    // The session is idle now, so stopping it passivates its actor.
     send_order(&server, &format!("/sessions/{session}"), "stop").await;
     let path = format!("/admin/actors/sessions/{session}");
     while server.get(&path).await.status == 200 {
@@ -116,12 +116,12 @@ async fn a2_d3_stopped_non_repeatable_call_requests_approval() {
         .expect_ok();
     let session = server.create_session_at(3).await;
     let mut stream = server.chat(&session, "go").await;
-    let heard = stream.read_until("tool_call_attempt_started").await;
+    let frames = stream.read_until("tool_call_attempt_started").await;
     server.wait_until("the tool took effect", |server| server.effects().len() == 1).await;
-    let call = single_frame(&heard, "tool_call_started").text("call_id");
+    let call = single_frame(&frames, "tool_call_started").text("call_id");
     send_order(&server, &format!("/sessions/{session}/calls/{call}"), "stop").await;
-    let asked = stream.read_until("waiting_for_approval").await;
-    let plan = &asked.last().unwrap().data["plan"];
+    let frames = stream.read_until("waiting_for_approval").await;
+    let plan = &frames.last().unwrap().data["plan"];
     assert_eq!(plan["kind"], "unknown_outcome", "{plan}");
     assert_eq!(server.calls().len(), 1);
 }
@@ -147,12 +147,13 @@ async fn a2_stopped_tool_server_stays_unavailable_until_restarted() {
 }
 
 async fn wait_for_market_state(server: &TestServer, state: &str) {
-    let looks = async {
+    let poll = async {
         while server.get("/agent/tools").await.expect_ok()["servers"][0]["state"] != state {
             tokio::time::sleep(crate::harness::POLL_INTERVAL).await;
         }
     };
-    tokio::time::timeout(crate::harness::TEST_TIMEOUT, looks).await.expect("the market gets there");
+    let result = tokio::time::timeout(crate::harness::TEST_TIMEOUT, poll).await;
+    result.expect("the market reaches the state");
 }
 
 #[actix_web::test]
@@ -173,20 +174,20 @@ async fn a2_unsupported_orders_are_refused_and_every_order_is_audited() {
         .await
         .expect_problem(405, "method_not_allowed");
     send_order(&server, "/tools/market", "restart").await;
-    let wish = json!({"user_id": "eve", "role": "user"});
-    let key = server.post("/admin/keys", wish).await.body["key"].as_str().unwrap().to_owned();
+    let body = json!({"user_id": "eve", "role": "user"});
+    let key = server.post("/admin/keys", body).await.body["key"].as_str().unwrap().to_owned();
     let request =
         server.request_without_token(reqwest::Method::POST, "/admin/actors/tools/market/stop");
     crate::harness::send(request.bearer_auth(key)).await.expect_problem(403, "forbidden");
     let rows = server.get("/admin/audit?action=actor_restarted").await.expect_ok()["rows"].clone();
-    let told: Vec<_> = rows
+    let outcomes: Vec<_> = rows
         .as_array()
         .unwrap()
         .iter()
         .map(|row| (&row["details"]["path"], &row["outcome"]))
         .collect();
     assert_eq!(
-        told,
+        outcomes,
         [
             (&json!("/bus/0"), &json!("refused")),
             (&json!("/nowhere/at/all"), &json!("refused")),
@@ -208,12 +209,12 @@ async fn a2_actor_changes_are_streamed() {
     let session = server.create_session_at(1).await;
     let _stream = server.chat(&session, "stall").await;
     let path = format!("/sessions/{session}");
-    let waits_for_the_model = |frame: &Value| {
+    let is_waiting_for_model = |frame: &Value| {
         frame["changed"].as_array().unwrap().iter().any(|actor| {
             actor["path"] == path.as_str() && actor["waiting"]["for_whom"] == "the model"
         })
     };
-    while !waits_for_the_model(&changes.next().await.unwrap().data) {}
+    while !is_waiting_for_model(&changes.next().await.unwrap().data) {}
     server.post(&format!("/agent/session/{session}/cancel"), json!({})).await.expect_ok();
     let step = json!(format!("{path}/steps/1"));
     while !changes.next().await.unwrap().data["gone"].as_array().unwrap().contains(&step) {}

@@ -1,4 +1,4 @@
-//! Questions to people: per step, repeated, too late, with nobody to ask (G8, G10, G11, G13).
+//! Approvals: answers per step, repeated, late, and without anyone to answer (G8, G10, G11, G13).
 
 use crate::{
     harness::{TestServer, TestServerBuilder},
@@ -15,7 +15,7 @@ on_both_wires!(
     g13_headless_agent_denies_calls_that_need_approval,
 );
 
-/// The question of a run that pauses.
+/// Sends a message and reads until its run waits for approval; returns the stream and the plan.
 async fn start_until_approval(server: &TestServer, session: &str, message: &str) -> (Stream, Value) {
     let mut stream = server.chat(session, message).await;
     let frames = stream.read_until("waiting_for_approval").await;
@@ -23,7 +23,7 @@ async fn start_until_approval(server: &TestServer, session: &str, message: &str)
     (stream, plan)
 }
 
-fn id(plan: &Value) -> &str {
+fn plan_id(plan: &Value) -> &str {
     plan["plan_id"].as_str().unwrap()
 }
 
@@ -32,9 +32,9 @@ async fn g8_plan_steps_are_decided_individually(wire: ProviderProtocol) {
     let session = server.create_session_at(1).await;
     let (mut stream, plan) = start_until_approval(&server, &session, "Stock up").await;
     let steps = plan["steps"].as_array().unwrap();
-    // Three writes were proposed; the third is low-risk and needs nobody.
+    // The model proposes three writes; the third is low-risk and needs no approval.
     assert_eq!((steps.len(), &plan["purpose"]), (2, &json!("Execute 2 tools")));
-    let path = format!("/agent/approvals/{}", id(&plan));
+    let path = format!("/agent/approvals/{}", plan_id(&plan));
     let read = server.get(&path).await.expect_ok();
     assert_eq!((&read["state"], &read["steps"]), (&json!("pending"), &plan["steps"]));
 
@@ -43,17 +43,21 @@ async fn g8_plan_steps_are_decided_individually(wire: ProviderProtocol) {
         json!({"call_id": steps[1]["call_id"], "decision": "reject", "reason": "enough Pyerite"});
     let decided = server.post(&path, json!({"steps": [first]})).await.expect_ok();
     assert_eq!((&decided["closed"], &decided["repeated"]), (&json!(false), &json!(false)));
-    // What is approved starts while the other step still waits.
+    // The approved step starts while the other one still waits.
     stream.read_until("tool_call_completed").await;
     assert_eq!(server.effects().len(), 1);
     let again = server.post(&path, json!({"steps": [first]})).await.expect_ok();
     assert_eq!(again["repeated"], true);
     let other = json!({"steps": [{"call_id": steps[0]["call_id"], "decision": "reject"}]});
     let conflict = server.post(&path, other).await.expect_problem(409, "already_decided");
-    let said = &conflict["first"][0];
-    assert_eq!((&said["call_id"], &said["approved"]), (&steps[0]["call_id"], &json!(true)));
-    assert_eq!((&said["by"], &said["surface"]), (&json!("admin"), &json!("rest")));
-    assert_eq!(said["digest"], steps[0]["digest"]);
+    let first_answer = &conflict["first"][0];
+    assert_eq!(first_answer["call_id"], steps[0]["call_id"]);
+    assert_eq!(first_answer["approved"], true);
+    assert_eq!(
+        (&first_answer["by"], &first_answer["surface"]),
+        (&json!("admin"), &json!("rest"))
+    );
+    assert_eq!(first_answer["digest"], steps[0]["digest"]);
     let decided = server.post(&path, json!({"steps": [second]})).await.expect_ok();
     assert_eq!(decided["closed"], true);
 
@@ -84,20 +88,20 @@ async fn g11_first_answer_wins_and_repetition_is_idempotent() {
     .await;
     let session = server.create_session_at(1).await;
     let (mut stream, plan) = start_until_approval(&server, &session, "go").await;
-    let body = json!({"session_id": session, "plan_id": id(&plan)});
-    // Many at once: one of them decides.
-    let all = (0..8).map(|_| server.post("/agent/execute", body.clone()));
-    let answers = futures::future::join_all(all).await;
+    let body = json!({"session_id": session, "plan_id": plan_id(&plan)});
+    // Of eight concurrent answers, one decides.
+    let requests = (0..8).map(|_| server.post("/agent/execute", body.clone()));
+    let answers = futures::future::join_all(requests).await;
     let repeated: Vec<_> =
         answers.into_iter().map(|answer| answer.expect_ok()["repeated"].clone()).collect();
     assert_eq!(repeated.iter().filter(|repeated| **repeated == json!(false)).count(), 1);
     let rest = stream.read_to_end().await;
     assert_eq!(server.effects().len(), 1);
-    // After the run's end, too; and its rest can be heard again.
+    // Repetition also works after the run has ended, and can stream the rest of the run again.
     let request = server.request(Method::POST, "/agent/execute").json(&body);
-    let heard =
+    let repeated =
         server.stream(request.header("accept", "text/event-stream")).await.read_to_end().await;
-    assert_eq!(last_message_text(&heard), last_message_text(&rest));
+    assert_eq!(last_message_text(&repeated), last_message_text(&rest));
     server.post("/agent/reject", body).await.expect_problem(409, "already_decided");
     assert_eq!(server.effects().len(), 1);
 }
@@ -112,8 +116,8 @@ async fn g11_invalid_answers_are_rejected_and_leave_the_approval_pending() {
     .await;
     let session = server.create_session_at(1).await;
     let (_stream, plan) = start_until_approval(&server, &session, "go").await;
-    let path = format!("/agent/approvals/{}", id(&plan));
-    let stranger = "0198c0de-0000-7000-8000-000000000001";
+    let path = format!("/agent/approvals/{}", plan_id(&plan));
+    let unknown_id = "0198c0de-0000-7000-8000-000000000001";
     let step = |call_id: &Value, decision: &str| json!({"steps": [{"call_id": call_id, "decision": decision}]});
     let known = &plan["steps"][0]["call_id"];
     for (body, status, code) in [
@@ -122,23 +126,23 @@ async fn g11_invalid_answers_are_rejected_and_leave_the_approval_pending() {
         (json!({"decision": "retry"}), 422, "wrong_decision"),
         (json!({"decision": "raise", "value": 5}), 422, "wrong_decision"),
         (json!({"steps": []}), 422, "unclear_answer"),
-        (step(&json!(stranger), "approve"), 422, "unknown_step"),
+        (step(&json!(unknown_id), "approve"), 422, "unknown_step"),
         (step(&json!("x"), "approve"), 422, "invalid_request"),
         (step(known, "perhaps"), 422, "invalid_request"),
     ] {
-        let answered = server.post(&path, body.clone()).await;
-        assert_eq!(answered.body["code"], code, "{body}: {}", answered.body);
-        answered.expect_problem(status, code);
+        let response = server.post(&path, body.clone()).await;
+        assert_eq!(response.body["code"], code, "{body}: {}", response.body);
+        response.expect_problem(status, code);
     }
-    // Another session's plan, and one that never was.
+    // The plan of another session, and a plan that does not exist.
     let other = server.create_session_at(1).await;
-    let wish = json!({"session_id": other, "plan_id": id(&plan)});
-    server.post("/agent/execute", wish).await.expect_problem(404, "approval_not_found");
-    let wish = json!({"session_id": session, "plan_id": stranger});
-    server.post("/agent/execute", wish).await.expect_problem(404, "approval_not_found");
+    let body = json!({"session_id": other, "plan_id": plan_id(&plan)});
+    server.post("/agent/execute", body).await.expect_problem(404, "approval_not_found");
+    let body = json!({"session_id": session, "plan_id": unknown_id});
+    server.post("/agent/execute", body).await.expect_problem(404, "approval_not_found");
     assert_eq!(server.get(&path).await.expect_ok()["state"], "pending");
     assert!(server.effects().is_empty());
-    // Cancelled with its run.
+    // Cancelling the run cancels the approval.
     let cancel = format!("/agent/session/{session}/cancel");
     server.post(&cancel, json!({})).await.expect_ok();
     assert_eq!(server.get(&path).await.expect_ok()["state"], "cancelled");
@@ -146,22 +150,22 @@ async fn g11_invalid_answers_are_rejected_and_leave_the_approval_pending() {
     late.expect_problem(409, "approval_cancelled");
 }
 
-/// What waits, as that person hears it.
+/// Opens the approval stream of the user with this token.
 async fn approval_stream(server: &TestServer, token: &str, query: &str) -> Stream {
     let request = server.request_without_token(Method::GET, &format!("/agent/approvals{query}"));
     server.stream(request.bearer_auth(token).header("accept", "text/event-stream")).await
 }
 
-/// Ids that a frame of the stream names as changed, and as gone.
+/// The approval ids that a frame reports as changed and as gone.
 fn changed_and_gone(frame: &Frame) -> (Vec<&str>, Vec<&str>) {
     assert_eq!(frame.kind(), "approvals", "{}", frame.data);
     let changed = frame.data["changed"].as_array().unwrap();
     let gone = frame.data["gone"].as_array().unwrap();
-    let changed = changed.iter().map(|question| question["approval_id"].as_str().unwrap());
+    let changed = changed.iter().map(|approval| approval["approval_id"].as_str().unwrap());
     (changed.collect(), gone.iter().map(|id| id.as_str().unwrap()).collect())
 }
 
-async fn key_of(server: &TestServer, user: &str, role: &str) -> (String, String) {
+async fn create_key(server: &TestServer, user: &str, role: &str) -> (String, String) {
     let key = server.post("/admin/keys", json!({"user_id": user, "role": role})).await.body;
     (key["key"].as_str().unwrap().to_owned(), key["key_id"].as_str().unwrap().to_owned())
 }
@@ -169,40 +173,47 @@ async fn key_of(server: &TestServer, user: &str, role: &str) -> (String, String)
 #[actix_web::test]
 async fn g11_w3_approval_stream_reports_each_change_to_permitted_users() {
     let server = TestServerBuilder::tour(ProviderProtocol::OpenAi).start().await;
-    let (approver, key_id) = key_of(&server, "bob", "approver").await;
-    let (stranger, _) = key_of(&server, "eve", "user").await;
-    let mut bobs = approval_stream(&server, &approver, "").await;
-    let mut eves = approval_stream(&server, &stranger, "?state=pending").await;
-    // First what there is, even if it is nothing.
-    for inbox in [&mut bobs, &mut eves] {
+    let (approver, key_id) = create_key(&server, "bob", "approver").await;
+    let (stranger, _) = create_key(&server, "eve", "user").await;
+    let mut approver_inbox = approval_stream(&server, &approver, "").await;
+    let mut user_inbox = approval_stream(&server, &stranger, "?state=pending").await;
+    // The first frame contains the open approvals, even if there are none.
+    for inbox in [&mut approver_inbox, &mut user_inbox] {
         assert_eq!(changed_and_gone(&inbox.next().await.unwrap()), (vec![], vec![]));
     }
 
-    // Somebody else's session: an approver hears of its question, and of that alone.
+    // An approver receives the approval of another user's session, but cannot read the session.
     let session = server.create_session_at(1).await;
     let (mut stream, plan) = start_until_approval(&server, &session, "Stock up").await;
-    let asked_for = bobs.next().await.unwrap();
-    assert_eq!(changed_and_gone(&asked_for), (vec![id(&plan)], vec![]));
-    let told = &asked_for.data["changed"][0];
-    assert_eq!(told, &server.get(&format!("/agent/approvals/{}", id(&plan))).await.expect_ok());
+    let opened = approver_inbox.next().await.unwrap();
+    assert_eq!(changed_and_gone(&opened), (vec![plan_id(&plan)], vec![]));
+    let published = &opened.data["changed"][0];
+    assert_eq!(
+        published,
+        &server.get(&format!("/agent/approvals/{}", plan_id(&plan))).await.expect_ok()
+    );
     let request = server.request_without_token(Method::GET, &format!("/agent/session/{session}"));
     let refused = crate::harness::send(request.bearer_auth(&approver)).await;
     refused.expect_problem(404, "session_not_found");
 
-    // Answered in part it is told again, and gone when it is closed.
-    let path = format!("/agent/approvals/{}", id(&plan));
+    // A partial answer publishes the approval again; closing the approval removes it.
+    let path = format!("/agent/approvals/{}", plan_id(&plan));
     let steps = plan["steps"].as_array().unwrap();
-    let step =
-        |at: usize| json!({"steps": [{"call_id": steps[at]["call_id"], "decision": "reject"}]});
+    let step = |index: usize| {
+        json!({"steps": [{"call_id": steps[index]["call_id"], "decision": "reject"}]})
+    };
     server.post(&path, step(0)).await.expect_ok();
-    let in_part = bobs.next().await.unwrap();
-    assert_eq!(changed_and_gone(&in_part), (vec![id(&plan)], vec![]));
-    assert_eq!(in_part.data["changed"][0]["decisions"].as_array().unwrap().len(), 1);
+    let partial = approver_inbox.next().await.unwrap();
+    assert_eq!(changed_and_gone(&partial), (vec![plan_id(&plan)], vec![]));
+    assert_eq!(partial.data["changed"][0]["decisions"].as_array().unwrap().len(), 1);
     server.post(&path, step(1)).await.expect_ok();
-    assert_eq!(changed_and_gone(&bobs.next().await.unwrap()), (vec![], vec![id(&plan)]));
+    assert_eq!(
+        changed_and_gone(&approver_inbox.next().await.unwrap()),
+        (vec![], vec![plan_id(&plan)])
+    );
     stream.read_to_end().await;
 
-    // Her own is told to both; whoever comes later is told what waits.
+    // The user's own approval is published to both, and to a subscriber that connects later.
     let own = server.request_without_token(Method::POST, "/agent/session").bearer_auth(&stranger);
     let own = crate::harness::send(own.json(&json!({"autonomy_level": 1}))).await.expect_ok();
     let message = json!({"session_id": own["session_id"], "message": "Stock up", "until": "pause"});
@@ -211,19 +222,19 @@ async fn g11_w3_approval_stream_reports_each_change_to_permitted_users() {
     let frames = server.stream(request.json(&message)).await.read_to_end().await;
     let plan = single_frame(&frames, "waiting_for_approval").data["plan"].clone();
     let mut late = approval_stream(&server, &approver, "").await;
-    for inbox in [&mut bobs, &mut eves, &mut late] {
-        assert_eq!(changed_and_gone(&inbox.next().await.unwrap()), (vec![id(&plan)], vec![]));
+    for inbox in [&mut approver_inbox, &mut user_inbox, &mut late] {
+        assert_eq!(changed_and_gone(&inbox.next().await.unwrap()), (vec![plan_id(&plan)], vec![]));
     }
-    // A purge leaves nothing to answer.
+    // A purge removes the session's approvals.
     let path = format!("/agent/session/{}?purge=true", own["session_id"].as_str().unwrap());
     assert_eq!(server.delete(&path).await.status, 200);
-    for inbox in [&mut bobs, &mut eves, &mut late] {
-        assert_eq!(changed_and_gone(&inbox.next().await.unwrap()), (vec![], vec![id(&plan)]));
+    for inbox in [&mut approver_inbox, &mut user_inbox, &mut late] {
+        assert_eq!(changed_and_gone(&inbox.next().await.unwrap()), (vec![], vec![plan_id(&plan)]));
     }
-    // A key that is revoked hears no more, at the next change.
+    // The stream of a revoked key ends at the next change.
     server.delete(&format!("/admin/keys/{key_id}")).await;
     let (_stream, _) = start_until_approval(&server, &session, "Stock up").await;
-    assert!(bobs.read_to_end().await.is_empty());
+    assert!(approver_inbox.read_to_end().await.is_empty());
     for query in ["?state=decided", "?before=0198c0de-0000-7000-8000-000000000001"] {
         let request = server.request(Method::GET, &format!("/agent/approvals{query}"));
         let refused = crate::harness::send(request.header("accept", "text/event-stream")).await;
@@ -232,22 +243,22 @@ async fn g11_w3_approval_stream_reports_each_change_to_permitted_users() {
 }
 
 fn assert_expired(frames: &[Frame]) {
-    let ends = ["approval_expired", "tool_call_failed", "done"];
-    assert_eq!(kinds_of(frames, &ends), ends, "{}", format_frames(frames));
+    let kinds = ["approval_expired", "tool_call_failed", "done"];
+    assert_eq!(kinds_of(frames, &kinds), kinds, "{}", format_frames(frames));
     assert_eq!(single_frame(frames, "tool_call_failed").data["reason"], "expired");
-    assert_eq!(frames_of_kind(frames, "approval_decided").len(), 0, "nobody rejected anything");
+    assert_eq!(frames_of_kind(frames, "approval_decided").len(), 0, "expiry is no rejection");
 }
 
 async fn g10_unanswered_approval_expires(wire: ProviderProtocol) {
     let script = tool_call_script("market_order_create", ORDER);
-    let short = "[approvals]\ndeadline = '300ms'\n[agents.hasty]\nmodel = 'scripted'";
-    let mut server = TestServerBuilder::with_script(wire, &script).with_config(short).start().await;
-    let hasty = server.create_session(json!({"agent": "hasty"})).await;
-    let (mut stream, plan) = start_until_approval(&server, &hasty, "go").await;
+    let config = "[approvals]\ndeadline = '300ms'\n[agents.hasty]\nmodel = 'scripted'";
+    let mut server = TestServerBuilder::with_script(wire, &script).with_config(config).start().await;
+    let first = server.create_session(json!({"agent": "hasty"})).await;
+    let (mut stream, plan) = start_until_approval(&server, &first, "go").await;
     assert_expired(&stream.read_to_end().await);
-    let late = json!({"session_id": hasty, "plan_id": id(&plan)});
+    let late = json!({"session_id": first, "plan_id": plan_id(&plan)});
     server.post("/agent/execute", late.clone()).await.expect_problem(409, "approval_expired");
-    // The deadline also passes while nobody is at home.
+    // The deadline may also pass while the server is down.
     let second = server.create_session(json!({"agent": "hasty"})).await;
     let (_stream, plan) = start_until_approval(&server, &second, "go").await;
     server.kill_and_restart().await;

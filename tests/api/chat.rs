@@ -1,4 +1,4 @@
-//! `greenroom chat` as a person sees it, in a terminal; and as programs do, without one.
+//! `greenroom chat`: interactive in a terminal, and piped without one.
 
 use crate::{
     harness::{POLL_INTERVAL, TEST_TIMEOUT, TestServer, TestServerBuilder},
@@ -31,7 +31,7 @@ async fn start_with_order_tool() -> TestServer {
     .await
 }
 
-/// The only session there is.
+/// The only session of the server.
 async fn session(server: &TestServer) -> Value {
     let sessions = server.get("/agent/session").await.expect_ok();
     assert_eq!(sessions["sessions"].as_array().unwrap().len(), 1, "{sessions}");
@@ -62,17 +62,17 @@ async fn g8_user_chats_and_approves_a_call_inline() {
     terminal.wait_for_text("Done: order **no. 7001** to buy 1,000 Tritanium").await;
     terminal.wait_for_text("tokens in").await;
     assert_eq!(server.effects().len(), 1);
-    // It is recorded that the word came from the command line.
+    // The decision records that its surface is the command line.
     let approvals = server.get("/agent/approvals").await.expect_ok();
     assert_eq!(approvals["approvals"][0]["decisions"][0]["surface"], "cli");
-    // What was answered is gone from below, and what is typed is there.
+    // The answered approval disappears from the prompt area, and the prompt shows the typed text.
     terminal.press("next");
     terminal.wait_until("an empty prompt", |seen| seen.ends_with("› next")).await;
     assert!(!terminal.screen().contains("○"), "{}", terminal.screen());
     let seen = terminal.text_on_one_line();
-    for once in ["I'll check today's price first.", "● get_market_stats", "? market_order_create"]
+    for text in ["I'll check today's price first.", "● get_market_stats", "? market_order_create"]
     {
-        assert_eq!(seen.matches(once).count(), 1, "{once}: {}", terminal.screen());
+        assert_eq!(seen.matches(text).count(), 1, "{text}: {}", terminal.screen());
     }
     terminal.press("\u{15}");
     terminal.press(CTRL_D);
@@ -95,7 +95,7 @@ async fn g8_narrow_terminal_without_color_shows_the_approval_and_accepts_a_rejec
     assert_eq!(server.effects().len(), 0);
     let raw = terminal.raw();
     assert!(!raw.contains("\u{1b}[0m") && !raw.contains("\u{1b}[1m"), "{raw:?}");
-    // Wider, and narrower, what is typed stays one line.
+    // The typed text stays on one line when the terminal gets wider and narrower.
     for columns in [80, 20] {
         terminal.press("x");
         terminal.resize(columns, 40);
@@ -110,8 +110,8 @@ async fn g8_call_is_edited_in_an_external_editor_or_inline() {
     let editor = server.folder().join("editor.sh");
     let script = "#!/bin/sh\nsed -i 's/\"quantity\": 10/\"quantity\": 3/' \"$1\"\n";
     std::fs::write(&editor, script).unwrap();
-    let made = std::process::Command::new("chmod").arg("+x").arg(&editor).status().unwrap();
-    assert!(made.success());
+    let chmod = std::process::Command::new("chmod").arg("+x").arg(&editor).status().unwrap();
+    assert!(chmod.success());
     let env = [("EDITOR", editor.to_str().unwrap())];
     let mut terminal = Terminal::open(&server, 100, 50, &["chat"], &env);
     terminal.wait_for_text("›").await;
@@ -124,7 +124,7 @@ async fn g8_call_is_edited_in_an_external_editor_or_inline() {
     terminal.press(CTRL_D);
     assert_eq!(terminal.wait_for_exit().await, 0);
 
-    // In place: what can't be passed is refused, and asked for again.
+    // Inline: invalid arguments are rejected, and approval is requested again.
     let mut terminal = open(&server, &[]);
     terminal.wait_for_text("›").await;
     terminal.enter("go");
@@ -135,7 +135,9 @@ async fn g8_call_is_edited_in_an_external_editor_or_inline() {
     terminal.enter(r#"{"price": 4.12, "quantity": "five", "region_id": 10000002, "side": "buy", "type_id": 34}"#);
     terminal.wait_for_text("! ").await;
     terminal
-        .wait_until("it is asked again", |seen| seen.matches("? market_order_create").count() == 2)
+        .wait_until("approval is requested again", |seen| {
+            seen.matches("? market_order_create").count() == 2
+        })
         .await;
     terminal.enter("e");
     terminal.wait_for_text("Edit ›").await;
@@ -166,7 +168,7 @@ async fn g9_session_grant_is_requested_once() {
 
 #[actix_web::test]
 async fn g11_approval_answered_elsewhere_closes_and_the_draft_is_kept() {
-    // The model takes its time, so that somebody types before the question comes.
+    // The model is slow, so that the user can type before the approval is requested.
     let script =
         format!("[defaults]\ndelay_ms = 3000\n{}", tool_call_script("market_order_create", ORDER));
     let server = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script).start().await;
@@ -176,7 +178,7 @@ async fn g11_approval_answered_elsewhere_closes_and_the_draft_is_kept() {
     terminal.press("yes of course");
     terminal.wait_until("the draft is typed", |seen| seen.ends_with("› yes of course")).await;
     terminal.wait_for_text("Run it?").await;
-    // What was being typed was no answer.
+    // The draft typed before the request is not taken as an answer.
     terminal.wait_until("an empty answer", |seen| seen.ends_with("›")).await;
     assert_eq!(server.effects().len(), 0);
     let waiting = server.get("/agent/approvals?state=pending").await.expect_ok();
@@ -200,15 +202,15 @@ async fn s6_ctrl_c_cancels_the_run_and_twice_exits() {
     terminal.wait_for_text("cancelling …").await;
     terminal.wait_for_text("cancelled").await;
     assert_eq!(session(&server).await["status"], "idle");
-    // It goes on: the next message is answered.
+    // The session stays usable: the next message is answered.
     terminal.enter("again");
     terminal.wait_for_text("Here I am.").await;
     terminal.wait_for_text("44 tokens in").await;
-    // What was being typed goes first.
+    // With a draft, Ctrl-C clears the draft first.
     terminal.press("half a tho");
-    terminal.wait_until("it is typed", |seen| seen.ends_with("› half a tho")).await;
+    terminal.wait_until("the draft is typed", |seen| seen.ends_with("› half a tho")).await;
     terminal.press(CTRL_C);
-    terminal.wait_until("it is gone", |seen| seen.ends_with('›')).await;
+    terminal.wait_until("the draft is cleared", |seen| seen.ends_with('›')).await;
     terminal.press(CTRL_C);
     terminal.wait_for_text("Ctrl-C again, or Ctrl-D, leaves").await;
     terminal.press(CTRL_C);
@@ -227,27 +229,28 @@ async fn d2_chat_reconnects_after_the_server_is_killed_mid_answer() {
     server.kill().await;
     terminal.wait_for_text("the connection is lost").await;
     terminal.wait_for_text("connecting again").await;
-    // One can go on typing.
+    // The user can keep typing while disconnected.
     terminal.press("go");
-    terminal.wait_until("it is typed", |seen| seen.ends_with("› go")).await;
+    terminal.wait_until("the draft is typed", |seen| seen.ends_with("› go")).await;
     server.start_at(&url).await;
     terminal.wait_for_text("connected again").await;
     terminal.wait_for_text("that was cut off, and is said anew").await;
     terminal.wait_for_text(STALLED_TEXT).await;
     terminal.wait_for_text("tokens in").await;
-    // And again, while it asks: the question comes back, and its answer counts once.
+    // The same while an approval is open: it is requested again, and its answer counts once.
     terminal.press(ENTER);
     terminal.wait_for_text("Run it?").await;
     server.kill().await;
     let twice = |seen: &str| seen.matches("the connection is lost").count() == 2;
-    terminal.wait_until("it is lost again", twice).await;
+    terminal.wait_until("the connection is lost again", twice).await;
     server.start_at(&url).await;
-    terminal.wait_until("it is back", |seen| seen.matches("connected again").count() == 2).await;
+    let twice = |seen: &str| seen.matches("connected again").count() == 2;
+    terminal.wait_until("the connection is back", twice).await;
     terminal.enter("y");
     terminal.wait_for_text("Read: ").await;
     assert_eq!(server.effects().len(), 1);
-    let put = terminal.text_on_one_line().matches("? market_order_create").count();
-    assert_eq!(put, 1, "{}", terminal.screen());
+    let requests = terminal.text_on_one_line().matches("? market_order_create").count();
+    assert_eq!(requests, 1, "{}", terminal.screen());
     session(&server).await;
 }
 
@@ -265,7 +268,7 @@ async fn r2_retry_is_shown_and_a_second_client_resumes_the_session() {
     terminal.enter("go");
     terminal.wait_for_text("○ get_production_cost attempt 1 failed, again").await;
     terminal.wait_for_text("temporary: price feed unavailable").await;
-    // Somebody who comes later sees all of it, and so does who was there.
+    // A client that connects later sees the whole run, as the first client does.
     let mut second = open(&server, &["--session", &session]);
     second.wait_for_text("› go").await;
     second.wait_for_text("Calling.").await;
@@ -314,27 +317,31 @@ text = "Done."
     }
 }
 
-/// `greenroom chat` without a terminal.
+/// Starts `greenroom chat` without a terminal.
 fn spawn_piped(server: &TestServer, args: &[&str]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_greenroom"));
     command.arg("chat").args(args).current_dir(server.folder()).kill_on_drop(true);
     command.env_clear().envs(environment(server.url()));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.spawn().expect("the program can be started")
+    command.spawn().expect("the binary can be started")
 }
 
 struct ProcessOutput {
     code: Option<i32>,
-    out: String,
-    err: String,
+    stdout: String,
+    stderr: String,
 }
 
 async fn wait_for_output(mut child: Child) -> ProcessOutput {
     drop(child.stdin.take());
     let output = tokio::time::timeout(TEST_TIMEOUT, child.wait_with_output()).await;
-    let output = output.expect("it ends").expect("its end is known");
-    let text = |bytes| String::from_utf8(bytes).expect("it is text");
-    ProcessOutput { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    let output = output.expect("the process exits").expect("the exit status is known");
+    let text = |bytes| String::from_utf8(bytes).expect("the output is UTF-8");
+    ProcessOutput {
+        code: output.status.code(),
+        stdout: text(output.stdout),
+        stderr: text(output.stderr),
+    }
 }
 
 async fn chat_piped(server: &TestServer, args: &[&str], message: &str) -> ProcessOutput {
@@ -351,25 +358,26 @@ async fn piped_message_prints_its_answer() {
     );
     let server = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script).start().await;
     let story = chat_piped(&server, &[], "a story\n").await;
-    assert_eq!(story.code, Some(0), "{}", story.err);
-    assert_eq!(story.out.matches("goes home").count(), 12, "{}", story.out);
+    assert_eq!(story.code, Some(0), "{}", story.stderr);
+    assert_eq!(story.stdout.matches("goes home").count(), 12, "{}", story.stdout);
     assert!(
-        story.out.ends_with("goes home; \n") && story.err.contains("tokens in"),
+        story.stdout.ends_with("goes home; \n") && story.stderr.contains("tokens in"),
         "{}",
-        story.err
+        story.stderr
     );
 
     let failed = chat_piped(&server, &[], "refuse").await;
-    assert_eq!((failed.code, failed.out.as_str()), (Some(1), ""));
-    assert!(failed.err.contains("! ") && failed.err.contains("failed"), "{}", failed.err);
+    assert_eq!((failed.code, failed.stdout.as_str()), (Some(1), ""));
+    assert!(failed.stderr.contains("! ") && failed.stderr.contains("failed"), "{}", failed.stderr);
 
-    // Nobody is here to ask: it says so, and waits for who may answer; or not.
-    let asked = chat_piped(&server, &["--no-wait"], "go").await;
-    assert_eq!((asked.code, asked.out.as_str()), (Some(3), "Calling.\n"), "{}", asked.err);
-    assert!(asked.err.contains("? market_order_create"), "{}", asked.err);
+    // Without a terminal, the command reports the request and waits for an answer elsewhere, or exits.
+    let refused = chat_piped(&server, &["--no-wait"], "go").await;
+    let result = (refused.code, refused.stdout.as_str());
+    assert_eq!(result, (Some(3), "Calling.\n"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("? market_order_create"), "{}", refused.stderr);
     let mut child = spawn_piped(&server, &["go"]);
-    let mut told = BufReader::new(child.stderr.take().unwrap()).lines();
-    while let Some(line) = told.next_line().await.unwrap() {
+    let mut stderr = BufReader::new(child.stderr.take().unwrap()).lines();
+    while let Some(line) = stderr.next_line().await.unwrap() {
         if line.contains("a person is asked") {
             break;
         }
@@ -379,7 +387,7 @@ async fn piped_message_prints_its_answer() {
     server.post(&format!("/agent/approvals/{id}"), json!({"decision": "approve"})).await.expect_ok();
     let approved = wait_for_output(child).await;
     assert_eq!(approved.code, Some(0));
-    assert!(approved.out.starts_with("Calling.\nRead: "), "{}", approved.out);
+    assert!(approved.stdout.starts_with("Calling.\nRead: "), "{}", approved.stdout);
 
     for (args, message) in [
         (&[][..], ""),
@@ -387,11 +395,11 @@ async fn piped_message_prints_its_answer() {
         (&["--agent", "a", "--session", "b"], "hi"),
     ] {
         let wrong = chat_piped(&server, args, message).await;
-        assert_eq!((wrong.code, wrong.out.as_str()), (Some(2), ""), "{args:?}: {}", wrong.err);
+        assert_eq!((wrong.code, wrong.stdout.as_str()), (Some(2), ""), "{args:?}: {}", wrong.stderr);
     }
     let unknown = chat_piped(&server, &["--agent", "nobody"], "hi").await;
     assert_eq!(unknown.code, Some(1));
-    assert!(unknown.err.contains("unknown agent `nobody`"), "{}", unknown.err);
+    assert!(unknown.stderr.contains("unknown agent `nobody`"), "{}", unknown.stderr);
 }
 
 #[actix_web::test]
@@ -399,7 +407,7 @@ async fn s6_sigint_cancels_a_piped_run() {
     let server =
         TestServerBuilder::with_script(ProviderProtocol::Anthropic, STALLS_ONCE).start().await;
     let child = spawn_piped(&server, &["stall"]);
-    let waits = async {
+    let poll = async {
         loop {
             let sessions = server.get("/agent/session").await.expect_ok();
             if sessions["sessions"][0]["status"] == "running" {
@@ -408,15 +416,16 @@ async fn s6_sigint_cancels_a_piped_run() {
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    tokio::time::timeout(TEST_TIMEOUT, waits).await.expect("it runs");
+    tokio::time::timeout(TEST_TIMEOUT, poll).await.expect("the session runs");
     let session = session(&server).await["session_id"].as_str().unwrap().to_owned();
     server.subscribe(&session, "0").await.read_until("text").await;
     let id = nix::unistd::Pid::from_raw(i32::try_from(child.id().unwrap()).unwrap());
     nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGINT).unwrap();
-    let ended = wait_for_output(child).await;
-    assert_eq!(ended.code, Some(1), "{}", ended.err);
-    assert!(ended.err.contains("cancelled"), "{}", ended.err);
-    assert!(ended.out.starts_with("This is the first half"), "what was said stays: {}", ended.out);
+    let output = wait_for_output(child).await;
+    assert_eq!(output.code, Some(1), "{}", output.stderr);
+    assert!(output.stderr.contains("cancelled"), "{}", output.stderr);
+    let stdout = &output.stdout;
+    assert!(stdout.starts_with("This is the first half"), "the text is kept: {stdout}");
 }
 
 #[actix_web::test]
@@ -426,41 +435,40 @@ async fn json_mode_exchanges_frames_and_answers_approvals() {
     let mut input = child.stdin.take().unwrap();
     let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
     input.write_all(b"go\n").await.unwrap();
-    let mut heard = Vec::new();
-    let mut until = async |kind: &str, heard: &mut Vec<Value>| loop {
+    let mut read_until = async |kind: &str| loop {
         let line = tokio::time::timeout(TEST_TIMEOUT, output.next_line())
             .await
-            .expect("it says something");
-        let frame: Value = serde_json::from_str(&line.unwrap().expect("it goes on")).unwrap();
-        heard.push(frame.clone());
+            .expect("the program prints a line");
+        let line = line.unwrap().expect("the output is still open");
+        let frame: Value = serde_json::from_str(&line).unwrap();
         if frame["type"] == kind {
             return frame;
         }
     };
-    let asked = until("tool.approval.request", &mut heard).await;
-    // Connections that are lost come back here, too.
+    let request = read_until("tool.approval.request").await;
+    // Lost connections are restored in this mode, too.
     let url = server.url().to_owned();
     server.kill().await;
-    until("connection.lost", &mut heard).await;
+    read_until("connection.lost").await;
     server.start_at(&url).await;
-    until("connection.back", &mut heard).await;
-    let again = until("tool.approval.request", &mut heard).await;
-    assert_eq!(again["toolCallId"], asked["toolCallId"]);
-    let word = json!({"type": "tool.approval.response", "toolCallId": asked["toolCallId"], "approved": true});
-    input.write_all(format!("{word}\n").as_bytes()).await.unwrap();
-    let end = until("chat.stream.end", &mut heard).await;
+    read_until("connection.back").await;
+    let repeated = read_until("tool.approval.request").await;
+    assert_eq!(repeated["toolCallId"], request["toolCallId"]);
+    let response = json!({"type": "tool.approval.response", "toolCallId": request["toolCallId"], "approved": true});
+    input.write_all(format!("{response}\n").as_bytes()).await.unwrap();
+    let end = read_until("chat.stream.end").await;
     assert_eq!(end["outcome"], "completed");
-    // The next one belongs to the same session.
+    // The next message belongs to the same session.
     input.write_all(b"{\"content\": \"again\", \"id\": \"mine\"}\n").await.unwrap();
-    let start = until("chat.stream.start", &mut heard).await;
+    let start = read_until("chat.stream.start").await;
     assert_eq!(start["requestId"], "mine");
-    until("chat.stream.end", &mut heard).await;
+    read_until("chat.stream.end").await;
     drop(input);
     let status = tokio::time::timeout(TEST_TIMEOUT, child.wait()).await.unwrap().unwrap();
     assert_eq!(status.code(), Some(0));
-    let mut err = String::new();
-    child.stderr.take().unwrap().read_to_string(&mut err).await.unwrap();
-    assert_eq!(err, "");
+    let mut stderr = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut stderr).await.unwrap();
+    assert_eq!(stderr, "");
     assert_eq!(server.effects().len(), 1);
     session(&server).await;
 }
@@ -481,7 +489,7 @@ async fn g6_g14_d3_plans_budgets_and_unknown_outcomes_are_answered_inline() {
     };
     let end = json!({"type": "chat.stream.end", "outcome": "completed",
         "usage": {"inputTokens": 12, "outputTokens": 3, "costUSD": 0.5}});
-    let stage = ScriptedGateway::start(vec![
+    let gateway = ScriptedGateway::start(vec![
         vec![
             json!({"type": "chat.stream.start", "sessionId": "s", "runId": "r", "model": "m"}),
             json!({
@@ -509,7 +517,7 @@ async fn g6_g14_d3_plans_budgets_and_unknown_outcomes_are_answered_inline() {
     ])
     .await;
     let folder = tempfile::tempdir().unwrap();
-    let mut terminal = Terminal::open_at(stage.url(), folder.path(), 80, 50, &["chat"], &[]);
+    let mut terminal = Terminal::open_at(gateway.url(), folder.path(), 80, 50, &["chat"], &[]);
     terminal.wait_for_text("›").await;
     terminal.enter("do it");
     terminal.wait_for_text("2. buy buy high risk needs your word").await;
@@ -529,8 +537,8 @@ async fn g6_g14_d3_plans_budgets_and_unknown_outcomes_are_answered_inline() {
     terminal.wait_for_text("Who are you?").await;
     terminal.enter("{\"name\": \"ann\"}");
     terminal.wait_for_text("All done. 12 tokens in, 3 out, $0.5000").await;
-    let heard = stage.received();
-    let mut approval = heard[1].clone();
+    let received = gateway.received();
+    let mut approval = received[1].clone();
     approval.as_object_mut().unwrap().retain(|name, _| name != "id" && name != "requestId");
     let expected = json!({
         "type": "preflight.approval", "approved": true, "editedSteps": [
@@ -546,7 +554,7 @@ async fn g6_g14_d3_plans_budgets_and_unknown_outcomes_are_answered_inline() {
         posted("p-3", json!({"decision": "done", "value": {"order": 7}})),
         posted("p-4", json!({"decision": "answer", "value": {"name": "ann"}})),
     ];
-    assert_eq!(heard[2..], expected);
+    assert_eq!(received[2..], expected);
 }
 
 #[actix_web::test]

@@ -1,4 +1,4 @@
-//! What models are told: skills, sections, sizes (C1, C2).
+//! The context of model requests: skills, workflows, sections and their sizes (C1, C2, C3).
 
 use crate::{
     harness::{TestServer, TestServerBuilder},
@@ -15,7 +15,7 @@ on_both_wires!(
     c3_workflow_narrows_its_run_and_is_included_in_requests,
 );
 
-fn write(server: &TestServer, path: &str, text: &str) {
+fn write_file(server: &TestServer, path: &str, text: &str) {
     let path = server.folder().join(path);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(path, text).unwrap();
@@ -29,15 +29,15 @@ async fn c2_skill_text_is_loaded_on_demand(wire: ProviderProtocol) {
         .with_top_level_config("skills = ['skills']\n")
         .start()
         .await;
-    // Put there while the server runs, and found; a broken one stops nothing.
-    write(&server, "skills/pdf/SKILL.md", PDF);
-    write(&server, "skills/broken/SKILL.md", "nothing");
+    // Skills added while the server runs are found; a broken skill does not affect the others.
+    write_file(&server, "skills/pdf/SKILL.md", PDF);
+    write_file(&server, "skills/broken/SKILL.md", "nothing");
     let tools = loop {
         let tools = server.get("/agent/tools").await.expect_ok();
         if tools["skills"] != json!([]) {
             break tools;
         }
-        // Nothing tells of it; not so often that the server takes us for a flood.
+        // No event reports it. The interval is long enough to stay below the request limit.
         tokio::time::sleep(Duration::from_millis(50)).await;
     };
     assert_eq!(tools["skills"], json!([{"name": "pdf", "description": "Work with PDF files."}]));
@@ -50,7 +50,7 @@ async fn c2_skill_text_is_loaded_on_demand(wire: ProviderProtocol) {
         (&json!("read_skill"), &json!("read_only"))
     );
 
-    // Read at the most careful level, too.
+    // Skills can be read at the lowest autonomy level, too.
     let session = server.create_session_at(0).await;
     let frames = server.chat_to_end(&session, "go").await;
     let completed = &single_frame(&frames, "tool_call_completed").data;
@@ -58,7 +58,7 @@ async fn c2_skill_text_is_loaded_on_demand(wire: ProviderProtocol) {
     let requests = server.rehearsal.requests();
     let first = requests[0].body.to_string();
     assert!(first.contains("- pdf: Work with PDF files."), "{first}");
-    assert!(!first.contains("Open it first."), "the text is loaded when it is asked for");
+    assert!(!first.contains("Open it first."), "the text is loaded on demand");
     assert!(requests[1].body.to_string().contains("Open it first."));
 }
 
@@ -86,10 +86,10 @@ async fn c1_step_context_can_be_inspected(wire: ProviderProtocol) {
     assert_eq!(before(&first), before(&last));
     assert!(last["tokens"].as_u64() > first["tokens"].as_u64());
     assert_eq!(first["window_tokens"], 128_000);
-    let told = &server.rehearsal.requests()[0].body;
+    let request = &server.rehearsal.requests()[0].body;
     let system = match wire {
-        ProviderProtocol::Anthropic => &told["system"][0]["text"],
-        ProviderProtocol::OpenAi => &told["messages"][0]["content"],
+        ProviderProtocol::Anthropic => &request["system"][0]["text"],
+        ProviderProtocol::OpenAi => &request["messages"][0]["content"],
     };
     assert_eq!(system, "Be honest.\n\nYou trade.");
     inspect("?step=9").await.expect_problem(404, "step_not_found");
@@ -108,11 +108,11 @@ autonomy: 0
 Buy {{ quantity }} of {{ type_id }}.
 ";
 
-/// A server whose workflows are there at the second start.
-async fn with_workflow(setup: TestServerBuilder) -> TestServer {
+/// Starts a server with workflow files, which are read at its second start.
+async fn start_with_workflows(setup: TestServerBuilder) -> TestServer {
     let mut server = setup.with_top_level_config("workflows = ['workflows']\n").start().await;
-    write(&server, "workflows/restock.md", RESTOCK);
-    write(&server, "workflows/broken.md", "nothing");
+    write_file(&server, "workflows/restock.md", RESTOCK);
+    write_file(&server, "workflows/broken.md", "nothing");
     server.kill_and_restart().await;
     server
 }
@@ -120,10 +120,10 @@ async fn with_workflow(setup: TestServerBuilder) -> TestServer {
 async fn c3_workflow_narrows_its_run_and_is_included_in_requests(wire: ProviderProtocol) {
     let script = tool_call_script("market_order_create", crate::scripts::ORDER)
         .replace("user = \"go\"", "user = \"/restock\"");
-    let server = with_workflow(TestServerBuilder::with_script(wire, &script)).await;
+    let server = start_with_workflows(TestServerBuilder::with_script(wire, &script)).await;
     let session = server.create_session_at(3).await;
-    let wish = json!({"name": "restock", "inputs": {"type_id": "34"}});
-    let body = json!({"session_id": session, "message_id": "w-1", "workflow": wish});
+    let workflow = json!({"name": "restock", "inputs": {"type_id": "34"}});
+    let body = json!({"session_id": session, "message_id": "w-1", "workflow": workflow});
     let frames = server.chat_with(body.clone()).await.read_to_end().await;
     let started = &single_frame(&frames, "run_started").data["workflow"];
     assert_eq!(started, &json!({"name": "restock", "inputs": {"quantity": 10, "type_id": 34}}));
@@ -132,30 +132,33 @@ async fn c3_workflow_narrows_its_run_and_is_included_in_requests(wire: ProviderP
     assert_eq!(
         failed["reason"],
         "unknown_tool",
-        "it is none of the workflow's: {}",
+        "the workflow does not include the tool: {}",
         format_frames(&frames)
     );
     assert_eq!(server.effects(), Vec::<Value>::new());
 
     let first = &server.rehearsal.requests()[0].body;
-    let told = first.to_string();
-    assert!(told.contains("Buy 10 of 34.") && told.contains("workflow `restock`"), "{told}");
+    let request = first.to_string();
     assert!(
-        told.contains("get_market_stats") && !told.contains("\"market_order_create\""),
-        "{told}"
+        request.contains("Buy 10 of 34.") && request.contains("workflow `restock`"),
+        "{request}"
+    );
+    assert!(
+        request.contains("get_market_stats") && !request.contains("\"market_order_create\""),
+        "{request}"
     );
     let manifest = server.get(&format!("/agent/session/{session}/context?step=1")).await.expect_ok();
     let names: Vec<_> = manifest["sections"].as_array().unwrap().iter().collect();
     assert!(names.iter().any(|section| section["name"] == "workflow"));
 
-    // S5: the same again is the same run, also as the line that it is.
+    // S5: the repeated request returns the same run, also when sent as a command line.
     let again = server.chat_with(body).await.read_to_end().await;
     assert_eq!(again.last().unwrap().data["run_id"], frames.last().unwrap().data["run_id"]);
     let line =
         json!({"session_id": session, "message_id": "w-1", "message": "/restock type_id=34"});
     let again = server.chat_with(line).await.read_to_end().await;
     assert_eq!(again.last().unwrap().data["run_id"], frames.last().unwrap().data["run_id"]);
-    // The next run is as free as the session.
+    // The workflow does not restrict the next run.
     let mut other = server.chat_with(json!({"session_id": session, "message": "again"})).await;
     other.read_to_end().await;
     let last = server.rehearsal.requests().last().unwrap().body.to_string();
@@ -164,7 +167,7 @@ async fn c3_workflow_narrows_its_run_and_is_included_in_requests(wire: ProviderP
 
 #[actix_web::test]
 async fn c3_workflows_are_listed_and_their_inputs_are_validated() {
-    let server = with_workflow(TestServerBuilder::with_script(
+    let server = start_with_workflows(TestServerBuilder::with_script(
         ProviderProtocol::OpenAi,
         &tool_call_script("get_price", "{}"),
     ))
@@ -180,7 +183,7 @@ async fn c3_workflows_are_listed_and_their_inputs_are_validated() {
     assert!(listed["broken_workflows"][0]["path"].as_str().unwrap().ends_with("broken.md"));
 
     let session = server.create_session_at(1).await;
-    for (wish, code, field) in [
+    for (workflow, code, field) in [
         (json!({"name": "nothing"}), "unknown_workflow", "workflow.name"),
         (json!({"name": "market:nothing"}), "unknown_workflow", "workflow.name"),
         (json!({"name": "restock"}), "invalid_workflow_input", "workflow.inputs.type_id"),
@@ -190,12 +193,12 @@ async fn c3_workflows_are_listed_and_their_inputs_are_validated() {
             "workflow.inputs.type_id",
         ),
     ] {
-        let body = json!({"session_id": session, "workflow": wish});
+        let body = json!({"session_id": session, "workflow": workflow});
         let problem = server.post("/agent/chat/stream", body).await.expect_problem(422, code);
         assert_eq!(problem["field"], field);
     }
     let events = server.events(&session).await;
-    assert_eq!(events.len(), 1, "nothing was taken: {events:?}");
+    assert_eq!(events.len(), 1, "no message was accepted: {events:?}");
 }
 
 #[actix_web::test]
@@ -208,12 +211,12 @@ async fn t6_cached_result_is_reused_and_marked() {
         .await;
     let mut cached = Vec::new();
     for _ in 0..2 {
-        // Whoever asks.
+        // The cache is shared by sessions.
         let session = server.create_session_at(1).await;
         let frames = server.chat_to_end(&session, "go").await;
         cached.push(single_frame(&frames, "tool_call_completed").data["cached"].clone());
     }
     assert_eq!(cached, [Value::Null, json!(true)]);
-    let asked = server.calls().iter().filter(|call| call["tool"] == "get_item_info").count();
-    assert_eq!(asked, 1, "the server was asked once");
+    let count = server.calls().iter().filter(|call| call["tool"] == "get_item_info").count();
+    assert_eq!(count, 1, "the tool was called once");
 }

@@ -1,4 +1,4 @@
-//! `kill -9` at the worst moments, and what goes on after the next start (D2, D3).
+//! Recovery after SIGKILL at critical points (D2, D3).
 
 use crate::{
     harness::{TestServer, TestServerBuilder},
@@ -17,7 +17,7 @@ on_both_wires!(
     d3_repeatable_call_is_retried_with_its_idempotency_key,
 );
 
-/// Sequence numbers without a gap or a repetition, from 1.
+/// Asserts that the events are numbered from 1 without a gap or a repetition.
 fn assert_no_gaps(frames: &[Frame]) {
     let events = frames.iter().filter(|frame| !frame.cursor.contains('.'));
     let seqs: Vec<_> = events.map(|frame| frame.data["seq"].as_u64().unwrap()).collect();
@@ -28,18 +28,18 @@ async fn d2_streaming_step_restarts(wire: ProviderProtocol) {
     let mut server = TestServerBuilder::with_script(wire, STALLS_ONCE).start().await;
     let session = server.create_session_at(1).await;
     let mut stream = server.chat(&session, "stall").await;
-    let heard = stream.read_text(10).await;
-    let cursor = heard.last().unwrap().cursor.clone();
+    let received = stream.read_text(10).await;
+    let cursor = received.last().unwrap().cursor.clone();
     server.kill_and_restart().await;
     let all = server.wait_for_event(&session, "done").await;
     assert_no_gaps(&all);
-    let of_message = ["message_started", "message_discarded", "message_completed", "done"];
+    let kinds = ["message_started", "message_discarded", "message_completed", "done"];
     let expected =
         ["message_started", "message_discarded", "message_started", "message_completed", "done"];
-    assert_eq!(kinds_of(&all, &of_message), expected, "{}", format_frames(&all));
+    assert_eq!(kinds_of(&all, &kinds), expected, "{}", format_frames(&all));
     assert_eq!(last_message_text(&all), STALLED_TEXT);
-    assert_eq!(frames_of_kind(&all, "thinking").len(), 1, "the second attempt is no second iteration");
-    // Who was inside the message that was discarded is told so, and then hears the new one.
+    assert_eq!(frames_of_kind(&all, "thinking").len(), 1, "the second attempt is the same step");
+    // A client with a cursor in the discarded message receives the discard, then the new message.
     let mut resumed = server.subscribe_with_last_event_id(&session, &cursor).await;
     let rest = resumed.read_until("done").await;
     assert_eq!(rest[0].kind(), "message_discarded", "{}", format_frames(&rest));
@@ -58,9 +58,9 @@ async fn d2_queued_message_runs_after_a_crash(wire: ProviderProtocol) {
     let mut second = server.chat(&session, "again").await;
     second.read_until("message_queued").await;
     server.kill_and_restart().await;
-    let mut follow = server.subscribe(&session, "0").await;
-    let mut all = follow.read_until("done").await;
-    all.extend(follow.read_until("done").await);
+    let mut subscription = server.subscribe(&session, "0").await;
+    let mut all = subscription.read_until("done").await;
+    all.extend(subscription.read_until("done").await);
     assert_no_gaps(&all);
     let texts: Vec<_> =
         frames_of_kind(&all, "message_completed").iter().map(|frame| frame.text("text")).collect();
@@ -68,12 +68,13 @@ async fn d2_queued_message_runs_after_a_crash(wire: ProviderProtocol) {
     assert_eq!(frames_of_kind(&all, "run_started").len(), 2);
 }
 
-/// Sends `go`, answers the question, waits until the market did its part, and kills the server.
+/// Sends `go`, approves the call, waits until the market has executed it, and restarts the server by
+/// SIGKILL.
 async fn kill_during_call(server: &mut TestServer, tool: &str) -> String {
     let session = server.create_session_at(2).await;
     let mut stream = server.chat(&session, "go").await;
-    let asked = stream.read_until("waiting_for_approval").await;
-    let plan_id = &asked.last().unwrap().data["plan_id"];
+    let frames = stream.read_until("waiting_for_approval").await;
+    let plan_id = &frames.last().unwrap().data["plan_id"];
     server
         .post("/agent/execute", json!({"session_id": session, "plan_id": plan_id}))
         .await
@@ -90,21 +91,21 @@ async fn d3_non_repeatable_call_is_never_sent_twice(wire: ProviderProtocol) {
         TestServerBuilder::with_script(wire, &script).with_market_env("MARKET_HANG", "wallet_transfer");
     let mut server = setup.start().await;
     let session = kill_during_call(&mut server, "wallet_transfer").await;
-    let question = wait_for_unknown_outcome(&server, &session).await;
-    assert_eq!(question["call"]["arguments"], json!({"to": "XYZ", "amount": 5}));
-    assert_eq!((&question["call"]["attempts"], &question["deadline"]), (&json!(1), &Value::Null));
-    // Also not at another start: it waits, and is the same question.
+    let approval = wait_for_unknown_outcome(&server, &session).await;
+    assert_eq!(approval["call"]["arguments"], json!({"to": "XYZ", "amount": 5}));
+    assert_eq!((&approval["call"]["attempts"], &approval["deadline"]), (&json!(1), &Value::Null));
+    // After another start, the same approval is still open and the call is not repeated.
     server.kill_and_restart().await;
     let again = wait_for_unknown_outcome(&server, &session).await;
-    assert_eq!(again["approval_id"], question["approval_id"]);
+    assert_eq!(again["approval_id"], approval["approval_id"]);
     assert_eq!((server.effects().len(), server.calls().len()), (1, 1));
 
-    let path = format!("/agent/approvals/{}", question["approval_id"].as_str().unwrap());
+    let path = format!("/agent/approvals/{}", approval["approval_id"].as_str().unwrap());
     server.post(&path, json!({"decision": "approve"})).await.expect_problem(422, "wrong_decision");
-    let word = json!({"decision": "done", "value": {"transfer": "T-1"}, "reason": "the bank says"});
-    let taken = server.post(&path, word.clone()).await.expect_ok();
-    assert_eq!(taken["approval"]["answer"]["decision"], "done");
-    server.post(&path, word).await.expect_ok();
+    let body = json!({"decision": "done", "value": {"transfer": "T-1"}, "reason": "the bank says"});
+    let answered = server.post(&path, body.clone()).await.expect_ok();
+    assert_eq!(answered["approval"]["answer"]["decision"], "done");
+    server.post(&path, body).await.expect_ok();
     server.post(&path, json!({"decision": "retry"})).await.expect_problem(409, "already_decided");
 
     let all = server.wait_for_event(&session, "done").await;
@@ -123,8 +124,8 @@ async fn d3_retry_answer_runs_the_call_again(wire: ProviderProtocol) {
         TestServerBuilder::with_script(wire, &script).with_market_env("MARKET_HANG", "wallet_transfer");
     let mut server = setup.start().await;
     let session = kill_during_call(&mut server, "wallet_transfer").await;
-    let question = wait_for_unknown_outcome(&server, &session).await;
-    let path = format!("/agent/approvals/{}", question["approval_id"].as_str().unwrap());
+    let approval = wait_for_unknown_outcome(&server, &session).await;
+    let path = format!("/agent/approvals/{}", approval["approval_id"].as_str().unwrap());
     server.post(&path, json!({"decision": "retry"})).await.expect_ok();
     let all = server.wait_for_event(&session, "done").await;
     assert_no_gaps(&all);
@@ -144,26 +145,26 @@ async fn d3_failed_answer_ends_the_call_with_an_error(wire: ProviderProtocol) {
         TestServerBuilder::with_script(wire, &script).with_market_env("MARKET_HANG", "wallet_transfer");
     let mut server = setup.start().await;
     let session = kill_during_call(&mut server, "wallet_transfer").await;
-    let question = wait_for_unknown_outcome(&server, &session).await;
-    let path = format!("/agent/approvals/{}", question["approval_id"].as_str().unwrap());
-    let word = json!({"decision": "failed", "reason": "no entry at the bank"});
-    server.post(&path, word).await.expect_ok();
+    let approval = wait_for_unknown_outcome(&server, &session).await;
+    let path = format!("/agent/approvals/{}", approval["approval_id"].as_str().unwrap());
+    let body = json!({"decision": "failed", "reason": "no entry at the bank"});
+    server.post(&path, body).await.expect_ok();
     let all = server.wait_for_event(&session, "done").await;
     let failed = &single_frame(&all, "tool_call_failed").data;
     assert_eq!(failed["reason"], "error");
     assert!(
         failed["error"].as_str().unwrap().contains("did not take effect: no entry at the bank")
     );
-    assert!(last_message_text(&all).contains("no entry at the bank"), "the model is told");
+    assert!(last_message_text(&all).contains("no entry at the bank"), "the model gets the reason");
     assert_eq!(server.calls().len(), 1);
 }
 
-/// The question that waits about a call of which nobody knows what became.
+/// Waits for the approval about a call with an unknown outcome.
 async fn wait_for_unknown_outcome(server: &TestServer, session: &str) -> Value {
     let mut stream = server.subscribe(session, "0").await;
     loop {
-        let asked = stream.read_until("waiting_for_approval").await;
-        let plan = asked.last().unwrap().data["plan"].clone();
+        let frames = stream.read_until("waiting_for_approval").await;
+        let plan = frames.last().unwrap().data["plan"].clone();
         if plan["kind"] == "unknown_outcome" {
             return plan;
         }
@@ -188,7 +189,7 @@ async fn d3_repeatable_call_is_retried_with_its_idempotency_key(wire: ProviderPr
         .collect();
     assert_eq!(keys.len(), 2, "two attempts");
     assert!(keys[0].is_string() && keys[0] == keys[1], "{keys:?}");
-    assert_eq!(frames_of_kind(&all, "waiting_for_approval").len(), 1, "one question");
+    assert_eq!(frames_of_kind(&all, "waiting_for_approval").len(), 1, "one approval");
 }
 
 #[actix_web::test]
@@ -204,8 +205,8 @@ text = "Back again."
         TestServerBuilder::with_script(ProviderProtocol::Anthropic, script).start().await;
     let session = server.create_session_at(1).await;
     let mut stream = server.chat(&session, "limit").await;
-    let waits = stream.read_until("step_retrying").await;
-    let until = waits.last().unwrap().data["until"].clone();
+    let frames = stream.read_until("step_retrying").await;
+    let until = frames.last().unwrap().data["until"].clone();
     server.kill_and_restart().await;
     let all = server.wait_for_event(&session, "done").await;
     assert_no_gaps(&all);
@@ -241,15 +242,15 @@ async fn d2_ten_kills_neither_lose_nor_repeat_effects() {
     for kill in 1..=10 {
         let message = format!("Bookmark Jita as Home {kill}");
         let mut stream = server.chat(&session, &message).await;
-        // Anywhere from the first event to the last but one.
+        // Kills after each number of events from 1 to 10.
         for _ in 0..kill {
             stream.next().await;
         }
         server.kill_and_restart().await;
         let path = format!("/agent/session/{session}");
-        let mut follow = server.subscribe(&session, "0").await;
+        let mut subscription = server.subscribe(&session, "0").await;
         for _ in 0..kill {
-            follow.read_until("done").await;
+            subscription.read_until("done").await;
         }
         assert_eq!(server.get(&path).await.expect_ok()["status"], "idle");
     }
@@ -257,10 +258,10 @@ async fn d2_ten_kills_neither_lose_nor_repeat_effects() {
         server.effects().iter().map(|effect| effect["arguments"]["name"].clone()).collect();
     let expected: Vec<_> = (1..=10).map(|kill| json!(format!("Home {kill}"))).collect();
     assert_eq!(names, expected, "each exactly once");
-    let mut follow = server.subscribe(&session, "0").await;
+    let mut subscription = server.subscribe(&session, "0").await;
     let mut all = Vec::new();
     for _ in 1..=10 {
-        all.extend(follow.read_until("done").await);
+        all.extend(subscription.read_until("done").await);
     }
     assert_no_gaps(&all);
     assert!(frames_of_kind(&all, "done").iter().all(|done| done.data["outcome"] == "completed"));

@@ -1,4 +1,4 @@
-//! What happens when nobody answers (G10), through the whole server.
+//! Deadlines of approvals (G10): expiry, escalation and waiting beyond the deadline.
 
 use crate::{
     harness::{TestServer, TestServerBuilder, send},
@@ -11,7 +11,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use std::time::UNIX_EPOCH;
 
-/// A server whose questions have these rules, and a session that waits for a person.
+/// Starts a server with these approval rules and a session that waits for approval.
 async fn start_until_approval(rules: &str) -> (TestServer, String, Value) {
     let script = tool_call_script("market_order_create", ORDER);
     let setup = TestServerBuilder::with_script(ProviderProtocol::OpenAi, &script).with_config(
@@ -40,7 +40,7 @@ async fn g10_unanswered_approval_escalates_to_another_role() {
     );
     let path = format!("/agent/approvals/{}", plan["approval_id"].as_str().unwrap());
     assert_eq!(server.get(&path).await.expect_ok()["escalated_to"], "admin");
-    // An approver may answer, but not this any more.
+    // After the escalation, an approver may no longer answer this approval.
     let request =
         server.request_without_token(Method::POST, &path).bearer_auth(key["key"].as_str().unwrap());
     let refused = send(request.json(&json!({"decision": "approve"}))).await;

@@ -1,4 +1,4 @@
-//! What a person makes of a question: changed arguments, and a word for the session (G8, G9).
+//! Answers that change arguments or create grants (G8, G9).
 
 use crate::{
     harness::{TestServer, TestServerBuilder},
@@ -8,9 +8,9 @@ use crate::{
 use greenroom::rehearsal::ProviderProtocol;
 use serde_json::{Value, json};
 
-on_both_wires!(g8_what_was_edited_is_what_runs, g9_session_grant_covers_calls_until_revoked,);
+on_both_wires!(g8_edited_arguments_are_the_ones_executed, g9_session_grant_covers_calls_until_revoked,);
 
-/// A session whose run waits for a word on one order, with its stream and its plan.
+/// Starts a run that waits for approval of one order; returns its session, stream and plan.
 async fn start_until_approval(server: &TestServer) -> (String, crate::stream::Stream, Value) {
     let settings = json!({"allowed_regions": [10000002]});
     let session = server.create_session(json!({"autonomy_level": 1, "settings": settings})).await;
@@ -24,7 +24,7 @@ fn order(quantity: u64) -> Value {
     json!({"type_id": 34, "region_id": 10000002, "side": "buy", "quantity": quantity, "price": 4.12})
 }
 
-async fn g8_what_was_edited_is_what_runs(wire: ProviderProtocol) {
+async fn g8_edited_arguments_are_the_ones_executed(wire: ProviderProtocol) {
     let server =
         TestServerBuilder::with_script(wire, &tool_call_script("market_order_create", ORDER))
             .start()
@@ -38,7 +38,7 @@ async fn g8_what_was_edited_is_what_runs(wire: ProviderProtocol) {
         });
         json!({ "steps": [step] })
     };
-    // What can't be passed, or may not, leaves the question waiting.
+    // Invalid or forbidden arguments leave the approval pending.
     let mut broken = order(5);
     broken["quantity"] = json!("five");
     let problem = server.post(&path, edit(broken)).await.expect_problem(422, "invalid_edit");
@@ -57,17 +57,17 @@ async fn g8_what_was_edited_is_what_runs(wire: ProviderProtocol) {
     let effects = server.effects();
     assert_eq!(effects.len(), 1);
     assert_eq!(effects[0]["arguments"]["quantity"], 5);
-    // The model is told what was changed, and why.
-    let said = last_message_text(&rest);
-    assert!(said.contains("changed the arguments"), "{said}");
-    assert!(said.contains("half of it will do"), "{said}");
+    // The tool result tells the model about the change and its reason.
+    let answer = last_message_text(&rest);
+    assert!(answer.contains("changed the arguments"), "{answer}");
+    assert!(answer.contains("half of it will do"), "{answer}");
     let allowed = frames_of_kind(&rest, "tool_call_allowed");
     assert_eq!(allowed[0].data["edit"]["arguments"]["quantity"], 5, "{}", format_frames(&rest));
     assert_ne!(allowed[0].data["digest"], plan["steps"][0]["digest"]);
 }
 
 #[actix_web::test]
-async fn e7_only_what_was_not_shown_is_kept_by_its_replacement() {
+async fn e7_redaction_placeholder_restores_only_redacted_values() {
     let extra = "[redaction]\npatterns = ['badge [a-z]+']\n\
                  [tools.create_bookmark]\nrisk = 'write_high_risk'";
     let arguments = "{ name = 'badge blue', system = 'Jita' }";
@@ -85,7 +85,7 @@ async fn e7_only_what_was_not_shown_is_kept_by_its_replacement() {
         let call = &plan["steps"][0]["call_id"];
         json!({"steps": [{"call_id": call, "decision": "approve", "arguments": arguments}]})
     };
-    // Who hides what was shown does not mean it to be passed.
+    // A placeholder in place of a value that was not redacted is rejected.
     let problem = server.post(&path, edit("[redacted]")).await.expect_problem(422, "invalid_edit");
     let detail = problem["detail"].as_str().unwrap();
     assert!(detail.contains("arguments.system has `[redacted]`"), "{problem}");
@@ -119,18 +119,18 @@ async fn g9_session_grant_covers_calls_until_revoked(wire: ProviderProtocol) {
     let grants = server.get(&grants_path).await.expect_ok()["grants"].clone();
     assert_eq!(grants[0]["tool"], "market_order_create");
     assert_eq!(grants[0]["where"], "args.quantity <= 10");
-    // The same call again: nobody is asked.
+    // The same call needs no approval under the grant.
     let frames = server.chat_to_end(&session, "go").await;
     assert_eq!(frames_of_kind(&frames, "waiting_for_approval").len(), 0, "{}", format_frames(&frames));
     assert_eq!(server.effects().len(), 2);
 
-    // Killed and started again, it still holds; revoked, it does not.
+    // The grant survives a crash; after it is revoked, calls need approval again.
     server.kill_and_restart().await;
     server.chat_to_end(&session, "go").await;
     assert_eq!(server.effects().len(), 3);
-    let one = format!("{grants_path}/{}", grants[0]["grant_id"].as_str().unwrap());
-    assert_eq!(server.delete(&one).await.status, 204);
-    server.delete(&one).await.expect_problem(404, "grant_not_found");
+    let grant_path = format!("{grants_path}/{}", grants[0]["grant_id"].as_str().unwrap());
+    assert_eq!(server.delete(&grant_path).await.status, 204);
+    server.delete(&grant_path).await.expect_problem(404, "grant_not_found");
     let mut stream = server.chat(&session, "go").await;
     stream.read_until("waiting_for_approval").await;
     assert_eq!(server.effects().len(), 3);

@@ -1,4 +1,4 @@
-//! Tools that ask people while they run (T1), answered from every surface.
+//! Elicitation: tools that request input while they run (T1), answered from every surface.
 
 use crate::{
     harness::{TestServer, TestServerBuilder, run},
@@ -9,14 +9,14 @@ use crate::{
 use greenroom::rehearsal::ProviderProtocol;
 use serde_json::{Value, json};
 
-on_both_wires!(t1_a_tool_asks_and_a_person_answers_over_rest);
+on_both_wires!(t1_elicitation_is_answered_over_rest);
 
-/// The model calls the tool that asks for a hangar.
+/// A server whose model calls a tool that elicits a hangar.
 fn elicitation_setup(wire: ProviderProtocol) -> TestServerBuilder {
     TestServerBuilder::with_script(wire, &tool_call_script("choose_hangar", "{ type_id = 587 }"))
 }
 
-/// Says go, and listens until the person is asked.
+/// Sends `go` and reads until the elicitation is requested; returns the frames and the approval.
 async fn start_until_elicitation(server: &TestServer, session: &str) -> (Vec<Frame>, Value) {
     let body = json!({"session_id": session, "message": "go", "until": "pause"});
     let frames = server.chat_with(body).await.read_to_end().await;
@@ -24,56 +24,57 @@ async fn start_until_elicitation(server: &TestServer, session: &str) -> (Vec<Fra
     (frames, plan)
 }
 
-fn path(question: &Value) -> String {
-    format!("/agent/approvals/{}", question["approval_id"].as_str().unwrap())
+fn approval_path(approval: &Value) -> String {
+    format!("/agent/approvals/{}", approval["approval_id"].as_str().unwrap())
 }
 
-async fn t1_a_tool_asks_and_a_person_answers_over_rest(wire: ProviderProtocol) {
+async fn t1_elicitation_is_answered_over_rest(wire: ProviderProtocol) {
     let server = elicitation_setup(wire).start().await;
     let session = server.create_session_at(1).await;
-    let (frames, question) = start_until_elicitation(&server, &session).await;
+    let (frames, approval) = start_until_elicitation(&server, &session).await;
     let call = single_frame(&frames, "tool_call_started").data["call_id"].clone();
-    assert_eq!(question["kind"], "elicitation", "{question}");
-    assert_eq!((&question["call_id"], &question["tool"]), (&call, &json!("choose_hangar")));
-    assert_eq!((&question["server"], &question["mode"]), (&json!("market"), &json!("form")));
-    assert_eq!(question["message"], "Which hangar shall Rifter go to?");
-    assert_eq!(question["schema"]["required"], json!(["hangar"]));
+    assert_eq!(approval["kind"], "elicitation", "{approval}");
+    assert_eq!((&approval["call_id"], &approval["tool"]), (&call, &json!("choose_hangar")));
+    assert_eq!((&approval["server"], &approval["mode"]), (&json!("market"), &json!("form")));
+    assert_eq!(approval["message"], "Which hangar shall Rifter go to?");
+    assert_eq!(approval["schema"]["required"], json!(["hangar"]));
 
+    let path = approval_path(&approval);
     let bad = json!({"decision": "answer", "value": {"hangar": "attic"}});
-    let refused = server.post(&path(&question), bad).await.expect_problem(422, "invalid_answer");
+    let refused = server.post(&path, bad).await.expect_problem(422, "invalid_answer");
     assert!(refused["detail"].as_str().unwrap().contains("value/hangar"), "{refused}");
     let wrong = json!({"decision": "approve", "steps": []});
-    server.post(&path(&question), wrong).await.expect_problem(422, "wrong_decision");
+    server.post(&path, wrong).await.expect_problem(422, "wrong_decision");
     let listed = server.get("/agent/approvals?state=pending").await.expect_ok();
-    assert_eq!(listed["approvals"][0]["kind"], "elicitation", "it waits still");
+    assert_eq!(listed["approvals"][0]["kind"], "elicitation", "the approval is still pending");
 
     let answer = json!({"decision": "answer", "value": {"hangar": "frozen", "crates": 3}});
-    let taken = server.post(&path(&question), answer.clone()).await.expect_ok();
-    assert_eq!((&taken["closed"], &taken["repeated"]), (&json!(true), &json!(false)));
+    let answered = server.post(&path, answer.clone()).await.expect_ok();
+    assert_eq!((&answered["closed"], &answered["repeated"]), (&json!(true), &json!(false)));
     let all = server.wait_for_event(&session, "done").await;
     let result = &single_frame(&all, "tool_call_completed").data["result"];
     assert_eq!((&result["hangar"], &result["crates"]), (&json!("frozen"), &json!(3)));
     let decided = &single_frame(&all, "approval_decided").data["answer"];
     assert_eq!(decided["value"], json!({"hangar": "frozen", "crates": 3}), "{decided}");
 
-    let again = server.post(&path(&question), answer).await.expect_ok();
+    let again = server.post(&path, answer).await.expect_ok();
     assert_eq!(again["repeated"], true);
     let other = json!({"decision": "reject"});
-    server.post(&path(&question), other).await.expect_problem(409, "already_decided");
+    server.post(&path, other).await.expect_problem(409, "already_decided");
 }
 
 #[actix_web::test]
-async fn t1_nobody_has_to_answer() {
+async fn t1_g10_elicitation_can_be_rejected_or_expire() {
     let quick = "[agents.quick]\nmodel = \"scripted\"\napprovals = { deadline = \"1s\" }";
     let server = elicitation_setup(ProviderProtocol::OpenAi).with_config(quick).start().await;
     let session = server.create_session_at(1).await;
-    let (_, question) = start_until_elicitation(&server, &session).await;
-    server.post(&path(&question), json!({"decision": "reject"})).await.expect_ok();
+    let (_, approval) = start_until_elicitation(&server, &session).await;
+    server.post(&approval_path(&approval), json!({"decision": "reject"})).await.expect_ok();
     let all = server.wait_for_event(&session, "done").await;
     let failed = &single_frame(&all, "tool_call_failed").data;
     assert!(failed["error"].as_str().unwrap().contains("would not say"), "{failed}");
 
-    // G10: nor in time.
+    // G10: the elicitation expires at its deadline.
     let session = server.create_session(json!({"agent": "quick"})).await;
     let frames = server.chat_to_end(&session, "go").await;
     single_frame(&frames, "approval_expired");
@@ -82,7 +83,7 @@ async fn t1_nobody_has_to_answer() {
 }
 
 #[actix_web::test]
-async fn g13_a_headless_agent_declines() {
+async fn g13_headless_agent_declines_elicitation() {
     let server =
         elicitation_setup(ProviderProtocol::Anthropic).with_agent_config("headless = true").start().await;
     let session = server.create_session_at(1).await;
@@ -93,25 +94,26 @@ async fn g13_a_headless_agent_declines() {
 }
 
 #[actix_web::test]
-async fn t1_d2_a_tool_that_may_repeat_asks_again_after_a_crash() {
+async fn t1_d2_repeatable_tool_elicits_again_after_a_crash() {
     let mut server = elicitation_setup(ProviderProtocol::OpenAi).start().await;
     let session = server.create_session_at(1).await;
     let (_, first) = start_until_elicitation(&server, &session).await;
     server.kill_and_restart().await;
     let answer = json!({"decision": "answer", "value": {"hangar": "north"}});
-    server.post(&path(&first), answer.clone()).await.expect_problem(409, "approval_cancelled");
+    let late = server.post(&approval_path(&first), answer.clone()).await;
+    late.expect_problem(409, "approval_cancelled");
     let mut stream = server.subscribe(&session, "0").await;
     stream.read_until("approval_cancelled").await;
     let frames = stream.read_until("waiting_for_approval").await;
     let second = &frames.last().unwrap().data["plan"];
     assert_ne!(second["approval_id"], first["approval_id"]);
-    server.post(&path(second), answer).await.expect_ok();
+    server.post(&approval_path(second), answer).await.expect_ok();
     let all = server.wait_for_event(&session, "done").await;
     assert_eq!(single_frame(&all, "tool_call_completed").data["result"]["hangar"], "north");
 }
 
 #[actix_web::test]
-async fn t1_the_gateway_asks_and_takes_the_answer() {
+async fn t1_elicitation_is_answered_over_the_gateway() {
     let server = elicitation_setup(ProviderProtocol::Anthropic).start().await;
     let mut socket = server.socket("/gateway").await;
     for (number, answer) in [
@@ -120,11 +122,11 @@ async fn t1_the_gateway_asks_and_takes_the_answer() {
     ] {
         let send = json!({"type": "chat.send", "id": format!("r-{number}"), "content": "go"});
         socket.send(send).await;
-        let asked = socket.read_until("elicitation.request").await.pop().unwrap();
-        assert_eq!(asked["message"], "Which hangar shall Rifter go to?");
-        assert_eq!(asked["requestedSchema"]["properties"]["crates"]["default"], 1, "{asked}");
+        let request = socket.read_until("elicitation.request").await.pop().unwrap();
+        assert_eq!(request["message"], "Which hangar shall Rifter go to?");
+        assert_eq!(request["requestedSchema"]["properties"]["crates"]["default"], 1, "{request}");
         let mut bad = json!({"type": "elicitation.response", "id": "bad", "action": "accept"});
-        bad["approvalId"] = asked["approvalId"].clone();
+        bad["approvalId"] = request["approvalId"].clone();
         socket.send(bad.clone()).await;
         let refused = socket.read_until("error").await.pop().unwrap();
         assert_eq!(
@@ -133,7 +135,7 @@ async fn t1_the_gateway_asks_and_takes_the_answer() {
         );
         let mut response = answer.clone();
         (response["type"], response["id"]) = (json!("elicitation.response"), json!("good"));
-        response["approvalId"] = asked["approvalId"].clone();
+        response["approvalId"] = request["approvalId"].clone();
         socket.send(response).await;
         let frames = socket.read_until("chat.stream.end").await;
         let result = frames.iter().find(|frame| frame["type"] == "tool.result").unwrap();
@@ -142,11 +144,11 @@ async fn t1_the_gateway_asks_and_takes_the_answer() {
 }
 
 #[actix_web::test]
-async fn t1_answered_on_the_command_line() {
+async fn t1_elicitation_is_answered_on_the_command_line() {
     let server = elicitation_setup(ProviderProtocol::OpenAi).start().await;
     let session = server.create_session_at(1).await;
-    let (_, question) = start_until_elicitation(&server, &session).await;
-    let id = question["approval_id"].as_str().unwrap();
+    let (_, approval) = start_until_elicitation(&server, &session).await;
+    let id = approval["approval_id"].as_str().unwrap();
     let greenroom = async |args: &[&str]| {
         let env = environment(server.url());
         let env: Vec<_> = env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
@@ -155,26 +157,26 @@ async fn t1_answered_on_the_command_line() {
         (output.status.code(), text(&output.stdout) + &text(&output.stderr))
     };
     let (_, shown) = greenroom(&["show", id]).await;
-    for words in [
+    for text in [
         "choose_hangar of market asks:",
         "Which hangar shall Rifter go to?",
         "north | south | frozen",
         "(may be left out)",
     ] {
-        assert!(shown.contains(words), "{words:?} is not in\n{shown}");
+        assert!(shown.contains(text), "{text:?} is not in\n{shown}");
     }
     let (code, refused) = greenroom(&["answer", id, "hangar=attic"]).await;
     assert_eq!(code, Some(1), "{refused}");
     assert!(refused.contains("value/hangar"), "{refused}");
-    let (code, told) = greenroom(&["answer", id, "hangar=north", "crates=2"]).await;
-    assert_eq!(code, Some(0), "{told}");
-    assert!(told.contains("answer, said"), "{told}");
+    let (code, output) = greenroom(&["answer", id, "hangar=north", "crates=2"]).await;
+    assert_eq!(code, Some(0), "{output}");
+    assert!(output.contains("answer, said"), "{output}");
     let all = server.wait_for_event(&session, "done").await;
     assert_eq!(single_frame(&all, "tool_call_completed").data["result"]["crates"], 2);
 }
 
 #[actix_web::test]
-async fn t1_a_chat_asks_for_the_fields() {
+async fn t1_chat_prompts_for_each_field() {
     let server = elicitation_setup(ProviderProtocol::Anthropic).start().await;
     let mut terminal = Terminal::open(&server, 100, 50, &["chat"], &[]);
     terminal.wait_for_text("›").await;

@@ -1,5 +1,5 @@
-//! Calls that run one at a time, across sessions, as the tools' own server sees them (T8). The
-//! market's catalog gives `wallet_transfer` the key `'wallet:' + user.id`; orders have none.
+//! Exclusive locks across sessions, as the tool server observes them (T8). The market's catalog gives
+//! `wallet_transfer` the key `'wallet:' + user.id`; orders have no key.
 
 use crate::{
     harness::{POLL_INTERVAL, TEST_TIMEOUT, TestServer, TestServerBuilder, send},
@@ -19,7 +19,7 @@ fn transfer_setup() -> TestServerBuilder {
     )
 }
 
-/// A session that asks for nothing that costs less than that.
+/// A session whose calls need no approval up to a budget of 1,000,000 ISK.
 async fn unrestricted_session(server: &TestServer) -> String {
     let limit = json!({"amount": 1_000_000, "unit": "ISK"});
     let settings = json!({"autonomy_level": 3, "budget_limit": limit});
@@ -27,59 +27,59 @@ async fn unrestricted_session(server: &TestServer) -> String {
     server.create_session_at(3).await
 }
 
-/// A free session of another user, who has told it to go.
+/// Starts a run in an unrestricted session of another user; returns the session's id.
 async fn start_run_of_other_user(server: &TestServer) -> String {
-    let wish = json!({"user_id": "eve", "role": "user"});
-    let key = server.post("/admin/keys", wish).await;
+    let body = json!({"user_id": "eve", "role": "user"});
+    let key = server.post("/admin/keys", body).await;
     let key = key.body["key"].as_str().unwrap().to_owned();
-    let ask = |method, path: &str, body: Value| {
+    let send_as_user = |method, path: &str, body: Value| {
         send(server.request_without_token(method, path).bearer_auth(&key).json(&body))
     };
     let limit = json!({"amount": 1_000_000, "unit": "ISK"});
     let settings = json!({"autonomy_level": 3, "budget_limit": limit});
-    ask(Method::PATCH, "/agent/settings", settings).await.expect_ok();
-    let created =
-        ask(Method::POST, "/agent/session", json!({"autonomy_level": 3})).await.expect_ok();
+    send_as_user(Method::PATCH, "/agent/settings", settings).await.expect_ok();
+    let created = send_as_user(Method::POST, "/agent/session", json!({"autonomy_level": 3})).await;
+    let created = created.expect_ok();
     let session = created["session_id"].as_str().unwrap().to_owned();
     let message = json!({"session_id": session, "message": "go"});
     let body = server
         .request_without_token(Method::POST, "/agent/chat/stream")
         .bearer_auth(&key)
         .json(&message);
-    // It goes on by itself.
+    // The run continues without a subscriber.
     drop(server.stream(body).await);
     session
 }
 
-/// How many calls of the tool were under way at most, and how many there were.
+/// The maximum number of concurrent calls of a tool, and the number of its calls.
 fn max_concurrency(spans: &[Value], tool: &str) -> (usize, usize) {
-    let (mut now, mut most, mut all) = (0, 0, 0);
+    let (mut running, mut max, mut total) = (0, 0, 0);
     for span in spans.iter().filter(|span| span["tool"] == tool) {
         match span["is"].as_str().unwrap() {
-            "begun" => (now, all) = (now + 1, all + 1),
-            _ => now -= 1,
+            "begun" => (running, total) = (running + 1, total + 1),
+            _ => running -= 1,
         }
-        most = most.max(now);
+        max = max.max(running);
     }
-    (most, all)
+    (max, total)
 }
 
 async fn wait_until_waiting_for_lock(server: &TestServer, session: &str) {
-    let waits = async {
+    let poll = async {
         loop {
             let actor = server.get(&format!("/admin/actors/sessions/{session}")).await.expect_ok();
-            let whom = actor["actor"]["waiting"]["for_whom"].as_str().unwrap_or_default();
-            if whom.starts_with("its turn: wallet:") {
+            let reason = actor["actor"]["waiting"]["for_whom"].as_str().unwrap_or_default();
+            if reason.starts_with("its turn: wallet:") {
                 return;
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    tokio::time::timeout(TEST_TIMEOUT, waits).await.expect("it gets in line");
+    tokio::time::timeout(TEST_TIMEOUT, poll).await.expect("the call waits for the lock");
 }
 
 #[actix_web::test]
-async fn t8_transfers_of_one_wallet_never_overlap_in_the_server_that_makes_them() {
+async fn t8_transfers_of_one_wallet_never_overlap_in_the_tool_server() {
     let folder = tempfile::tempdir().unwrap();
     let spans = folder.path().join("spans.jsonl");
     let server = transfer_setup().with_market_env("MARKET_SPANS", spans.to_str().unwrap()).start().await;
@@ -98,60 +98,63 @@ async fn t8_transfers_of_one_wallet_never_overlap_in_the_server_that_makes_them(
 }
 
 #[actix_web::test]
-async fn t8_calls_without_a_key_do_not_wait() {
+async fn t8_calls_without_a_key_run_concurrently() {
     let script = tool_call_script("market_order_create", ORDER);
     let setup = TestServerBuilder::with_script(ProviderProtocol::OpenAi, &script)
         .with_market_env("MARKET_HANG", "market_order_create");
     let server = setup.start().await;
-    let (one, two) = (unrestricted_session(&server).await, unrestricted_session(&server).await);
-    let _runs = (server.chat(&one, "go").await, server.chat(&two, "go").await);
-    // Neither is ever answered, so both are under way at once.
-    server.wait_until("both orders are under way", |server| server.effects().len() == 2).await;
+    let (first, second) =
+        (unrestricted_session(&server).await, unrestricted_session(&server).await);
+    let _runs = (server.chat(&first, "go").await, server.chat(&second, "go").await);
+    // The market answers neither call, so both run at the same time.
+    server.wait_until("both orders are running", |server| server.effects().len() == 2).await;
 }
 
 #[actix_web::test]
-async fn t8_a_turn_passes_on_when_its_holder_is_cancelled_and_others_wallets_do_not_wait() {
+async fn t8_lock_passes_to_the_next_call_on_cancel_and_other_keys_do_not_wait() {
     let server = transfer_setup().with_market_env("MARKET_HANG", "wallet_transfer").start().await;
-    let (one, two) = (unrestricted_session(&server).await, unrestricted_session(&server).await);
-    let _first = server.chat(&one, "go").await;
-    server.wait_until("the first transfer is under way", |server| server.calls().len() == 1).await;
-    let mut second = server.chat(&two, "go").await;
-    wait_until_waiting_for_lock(&server, &two).await;
+    let (first, second) =
+        (unrestricted_session(&server).await, unrestricted_session(&server).await);
+    let _first_run = server.chat(&first, "go").await;
+    server.wait_until("the first transfer is running", |server| server.calls().len() == 1).await;
+    let mut second_run = server.chat(&second, "go").await;
+    wait_until_waiting_for_lock(&server, &second).await;
     let _other = start_run_of_other_user(&server).await;
     server
-        .wait_until("another wallet's transfer is under way", |server| server.calls().len() == 2)
+        .wait_until("another wallet's transfer is running", |server| server.calls().len() == 2)
         .await;
-    wait_until_waiting_for_lock(&server, &two).await;
-    assert_eq!(server.calls().len(), 2, "the second waits on");
-    server.post(&format!("/agent/session/{one}/cancel"), json!({})).await.expect_ok();
-    server.wait_until("the second has its turn", |server| server.calls().len() == 3).await;
-    server.post(&format!("/agent/session/{two}/cancel"), json!({})).await.expect_ok();
-    assert_eq!(second.read_until("done").await.last().unwrap().data["outcome"], "cancelled");
+    wait_until_waiting_for_lock(&server, &second).await;
+    assert_eq!(server.calls().len(), 2, "the second call still waits");
+    server.post(&format!("/agent/session/{first}/cancel"), json!({})).await.expect_ok();
+    server.wait_until("the second call has the lock", |server| server.calls().len() == 3).await;
+    server.post(&format!("/agent/session/{second}/cancel"), json!({})).await.expect_ok();
+    assert_eq!(second_run.read_until("done").await.last().unwrap().data["outcome"], "cancelled");
 }
 
 #[actix_web::test]
-async fn t8_who_held_the_turn_when_the_process_died_gets_in_line_again_if_a_person_repeats_it() {
+async fn t8_retried_call_queues_again_for_its_lock_after_a_crash() {
     let mut server = transfer_setup().with_market_env("MARKET_HANG", "wallet_transfer").start().await;
-    let (one, two) = (unrestricted_session(&server).await, unrestricted_session(&server).await);
-    let _first = server.chat(&one, "go").await;
-    server.wait_until("the first transfer is under way", |server| server.calls().len() == 1).await;
-    let second = server.chat(&two, "go").await;
-    wait_until_waiting_for_lock(&server, &two).await;
-    drop(second);
+    let (first, second) =
+        (unrestricted_session(&server).await, unrestricted_session(&server).await);
+    let _first_run = server.chat(&first, "go").await;
+    server.wait_until("the first transfer is running", |server| server.calls().len() == 1).await;
+    let second_run = server.chat(&second, "go").await;
+    wait_until_waiting_for_lock(&server, &second).await;
+    drop(second_run);
     server.kill_and_restart().await;
-    // Nobody knows what became of the first: it holds nobody up while a person looks.
-    server.wait_until("the second has its turn", |server| server.calls().len() == 2).await;
-    let asked = server.wait_for_event(&one, "waiting_for_approval").await;
-    let plan = &single_frame(&asked, "waiting_for_approval").data["plan"];
+    // The first call's outcome is unknown; it does not hold the lock while it waits for approval.
+    server.wait_until("the second call has the lock", |server| server.calls().len() == 2).await;
+    let frames = server.wait_for_event(&first, "waiting_for_approval").await;
+    let plan = &single_frame(&frames, "waiting_for_approval").data["plan"];
     assert_eq!(plan["kind"], "unknown_outcome", "{plan}");
     let path = format!("/agent/approvals/{}", plan["approval_id"].as_str().unwrap());
     server.post(&path, json!({"decision": "retry"})).await.expect_ok();
-    wait_until_waiting_for_lock(&server, &one).await;
-    assert_eq!(server.calls().len(), 2, "the first waits behind the second now");
-    server.post(&format!("/agent/session/{two}/cancel"), json!({})).await.expect_ok();
-    // It is made under its old key, which the market knows: it answers at once, and nothing is
-    // done twice.
-    let all = server.wait_for_event(&one, "done").await;
+    wait_until_waiting_for_lock(&server, &first).await;
+    assert_eq!(server.calls().len(), 2, "the first call waits behind the second");
+    server.post(&format!("/agent/session/{second}/cancel"), json!({})).await.expect_ok();
+    // The call is repeated with its idempotency key, which the market knows: the market answers at
+    // once and does nothing twice.
+    let all = server.wait_for_event(&first, "done").await;
     assert_eq!(frames_of_kind(&all, "tool_call_completed").len(), 1, "{}", format_frames(&all));
     assert_eq!((server.calls().len(), server.effects().len()), (3, 2));
 }

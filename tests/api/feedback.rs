@@ -9,7 +9,7 @@ use greenroom::rehearsal::ProviderProtocol;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-on_both_wires!(c5_feedback_is_kept_counted_and_exported);
+on_both_wires!(c5_feedback_is_stored_counted_and_exported);
 
 fn order_setup(wire: ProviderProtocol) -> TestServerBuilder {
     TestServerBuilder::with_script(wire, &tool_call_script("market_order_create", ORDER))
@@ -40,7 +40,7 @@ async fn export(server: &TestServer, query: &str) -> Vec<Value> {
     }
 }
 
-async fn c5_feedback_is_kept_counted_and_exported(wire: ProviderProtocol) {
+async fn c5_feedback_is_stored_counted_and_exported(wire: ProviderProtocol) {
     let server = order_setup(wire).start().await;
     let session = server.create_session_at(1).await;
     let frames = order(&server, &session, "approve").await;
@@ -117,7 +117,7 @@ async fn c5_feedback_is_kept_counted_and_exported(wire: ProviderProtocol) {
 }
 
 #[actix_web::test]
-async fn c5_feedback_that_makes_no_sense_is_refused() {
+async fn c5_invalid_feedback_is_rejected() {
     let server = order_setup(ProviderProtocol::OpenAi).start().await;
     let session = server.create_session_at(1).await;
     let frames = order(&server, &session, "approve").await;
@@ -141,7 +141,7 @@ async fn c5_feedback_that_makes_no_sense_is_refused() {
 }
 
 #[actix_web::test]
-async fn c5_users_take_out_their_own_and_administrators_all() {
+async fn c5_users_export_their_own_sessions_and_admins_all() {
     let server = order_setup(ProviderProtocol::Anthropic).start().await;
     for user in ["ann", "bob"] {
         let session = server.create_session(json!({"user_id": user, "autonomy_level": 1})).await;
@@ -171,7 +171,7 @@ async fn c5_users_take_out_their_own_and_administrators_all() {
 }
 
 #[actix_web::test]
-async fn e7_what_is_taken_out_is_redacted() {
+async fn e7_exports_are_redacted() {
     let script = tool_call_script(
         "create_bookmark",
         r#"{ name = "x", system = "Jita", api_key = "hunter2" }"#,

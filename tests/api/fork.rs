@@ -8,13 +8,13 @@ use crate::{
 use greenroom::rehearsal::ProviderProtocol;
 use serde_json::{Value, json};
 
-on_both_wires!(s1_a_fork_goes_on_while_a_plan_waits_in_the_original,);
+on_both_wires!(s1_fork_continues_while_the_original_waits_for_approval,);
 
 async fn fork(server: &TestServer, session: &str, body: Value) -> Value {
     server.post(&format!("/agent/session/{session}/fork"), body).await.expect_ok()
 }
 
-async fn s1_a_fork_goes_on_while_a_plan_waits_in_the_original(wire: ProviderProtocol) {
+async fn s1_fork_continues_while_the_original_waits_for_approval(wire: ProviderProtocol) {
     let mut server =
         TestServerBuilder::with_script(wire, &tool_call_script("market_order_create", ORDER))
             .start()
@@ -54,7 +54,7 @@ async fn s1_a_fork_goes_on_while_a_plan_waits_in_the_original(wire: ProviderProt
 }
 
 #[actix_web::test]
-async fn s1_a_session_can_be_forked_at_each_of_its_events() {
+async fn s1_session_can_be_forked_at_each_event() {
     let server = TestServerBuilder::with_script(
         ProviderProtocol::OpenAi,
         &tool_call_script("get_item_info", "{ type_id = 34 }"),

@@ -12,7 +12,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 #[actix_web::test]
-async fn d8_a_server_that_is_told_to_stop_tells_its_clients() {
+async fn d8_stopping_server_notifies_its_clients() {
     let script = format!("{}{STALLS_ONCE}", tool_call_script("market_order_create", ORDER));
     let setup = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script)
         .with_top_level_config("drain = '100ms'");
@@ -38,7 +38,7 @@ async fn d8_a_server_that_is_told_to_stop_tells_its_clients() {
 }
 
 #[actix_web::test]
-async fn d2_many_sessions_outlive_the_server() {
+async fn d2_many_sessions_survive_crashes() {
     const SESSIONS: usize = 24;
     let script = tool_call_script("market_order_create", ORDER);
     let mut server = TestServerBuilder::with_script(ProviderProtocol::OpenAi, &script).start().await;
@@ -69,7 +69,7 @@ async fn d2_many_sessions_outlive_the_server() {
 }
 
 #[actix_web::test]
-async fn d1_a_second_server_on_the_same_database_is_refused() {
+async fn d1_second_server_on_the_same_database_is_refused() {
     let server =
         TestServerBuilder::with_script(ProviderProtocol::Anthropic, STALLS_ONCE).start().await;
     let env = [("GREENROOM_LISTEN", "127.0.0.1:0"), ("GREENROOM_TOKEN", TOKEN)];
@@ -82,7 +82,7 @@ async fn d1_a_second_server_on_the_same_database_is_refused() {
 }
 
 #[actix_web::test]
-async fn x4_who_asks_too_often_is_told_to_wait() {
+async fn x4_rate_limit_answers_429_with_retry_after() {
     let limits = "[limits]\nrequests_per_second = 3";
     let server = TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE)
         .with_config(limits)
@@ -101,7 +101,7 @@ async fn x4_who_asks_too_often_is_told_to_wait() {
 }
 
 #[actix_web::test]
-async fn x4_a_session_has_so_many_listeners() {
+async fn x4_subscribers_per_session_are_limited() {
     let limits = "[limits]\nsubscribers_per_session = 2";
     let server = TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE)
         .with_config(limits)
@@ -116,7 +116,7 @@ async fn x4_a_session_has_so_many_listeners() {
 }
 
 #[actix_web::test]
-async fn e7_what_is_secret_stays_inside() {
+async fn e7_secrets_appear_in_no_event_and_no_log() {
     let arguments = r#"{ name = "Home", system = "Jita", password = "hunter2", note = "KEY" }"#;
     let script = tool_call_script("create_bookmark", &arguments.replace("KEY", MODEL_KEY));
     let server = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script).start().await;
@@ -133,7 +133,7 @@ async fn e7_what_is_secret_stays_inside() {
 }
 
 #[actix_web::test]
-async fn s1_e7_a_session_is_called_by_its_first_message_without_what_is_secret() {
+async fn s1_e7_session_title_is_its_redacted_first_message() {
     let server = TestServerBuilder::with_script(ProviderProtocol::OpenAi, "").start().await;
     let session = server.create_session(json!({})).await;
     assert_eq!(server.get("/agent/session").await.expect_ok()["sessions"][0]["title"], Value::Null);
@@ -151,7 +151,7 @@ async fn s1_e7_a_session_is_called_by_its_first_message_without_what_is_secret()
 }
 
 #[actix_web::test]
-async fn e7_a_secret_that_the_model_says_in_pieces_is_not_heard() {
+async fn e7_secret_split_over_deltas_is_redacted() {
     let script = format!(
         "[[rule]]\nuser = 'go'\nchunk = {{ text = 5 }}\n[[rule.reply]]\ntext = 'The key is {MODEL_KEY}, they say.'"
     );

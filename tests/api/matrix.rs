@@ -209,16 +209,16 @@ async fn answer(server: &TestServer, session: &str, plan: &Value, surface: Surfa
 }
 
 #[actix_web::test]
-async fn g3_interactive() {
+async fn g3_interactive_preset_follows_its_table() {
     check_preset("interactive", ["ADDD", "AA?D", "AA??", "AAA?"]).await;
 }
 
 #[actix_web::test]
-async fn g3_strict() {
+async fn g3_strict_preset_follows_its_table() {
     check_preset("strict", ["ADDD", "AADD", "AA?D", "AAAD"]).await;
 }
 
 #[actix_web::test]
-async fn g3_ask_first() {
+async fn g3_ask_first_preset_follows_its_table() {
     check_preset("ask_first", ["A???", "AA??", "AA??", "AAA?"]).await;
 }

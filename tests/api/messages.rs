@@ -13,12 +13,12 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 on_both_wires!(
-    s6_a_cancel_from_another_client_keeps_the_text,
-    s4_a_message_waits_for_the_run_before_it,
-    s4_a_message_may_interrupt_the_run,
-    s4_a_steering_message_is_read_after_the_decision,
-    s5_a_repeated_message_starts_nothing,
-    chat_answers_in_one_piece,
+    s6_cancel_from_another_client_keeps_the_text,
+    s4_message_is_queued_during_a_run,
+    s4_message_can_interrupt_the_run,
+    s4_steering_message_is_delivered_after_the_decision,
+    s5_repeated_message_starts_no_run,
+    chat_endpoint_returns_the_complete_answer,
 );
 
 async fn cancel(server: &TestServer, session: &str) {
@@ -26,7 +26,7 @@ async fn cancel(server: &TestServer, session: &str) {
     server.post(&path, json!({})).await.expect_ok();
 }
 
-async fn s6_a_cancel_from_another_client_keeps_the_text(wire: ProviderProtocol) {
+async fn s6_cancel_from_another_client_keeps_the_text(wire: ProviderProtocol) {
     let server = TestServerBuilder::with_script(wire, STALLS_ONCE).start().await;
     let session = server.create_session_at(1).await;
     let mut stream = server.chat(&session, "stall").await;
@@ -55,7 +55,7 @@ async fn s6_a_cancel_from_another_client_keeps_the_text(wire: ProviderProtocol) 
     assert!(asked.contains(kept.trim_end()) && !asked.contains("second half of it."), "{asked}");
 }
 
-async fn s4_a_message_waits_for_the_run_before_it(wire: ProviderProtocol) {
+async fn s4_message_is_queued_during_a_run(wire: ProviderProtocol) {
     let server = TestServerBuilder::with_script(wire, STALLS_ONCE).start().await;
     let session = server.create_session_at(1).await;
     let mut first = server.chat(&session, "stall").await;
@@ -76,7 +76,7 @@ async fn s4_a_message_waits_for_the_run_before_it(wire: ProviderProtocol) {
     assert_eq!(last_message_text(&rest), "Here I am.");
 }
 
-async fn s4_a_message_may_interrupt_the_run(wire: ProviderProtocol) {
+async fn s4_message_can_interrupt_the_run(wire: ProviderProtocol) {
     let server = TestServerBuilder::with_script(wire, STALLS_ONCE).start().await;
     let session = server.create_session_at(1).await;
     let mut first = server.chat(&session, "stall").await;
@@ -89,7 +89,7 @@ async fn s4_a_message_may_interrupt_the_run(wire: ProviderProtocol) {
     assert_eq!(single_frame(&first, "message_completed").data["stopped"], true);
 }
 
-async fn s4_a_steering_message_is_read_after_the_decision(wire: ProviderProtocol) {
+async fn s4_steering_message_is_delivered_after_the_decision(wire: ProviderProtocol) {
     let steered = r#"
 [[rule]]
 user = "only ten"
@@ -116,7 +116,7 @@ text = "As you say."
     assert_eq!(server.effects().len(), 1);
 }
 
-async fn s5_a_repeated_message_starts_nothing(wire: ProviderProtocol) {
+async fn s5_repeated_message_starts_no_run(wire: ProviderProtocol) {
     let server = TestServerBuilder::with_script(wire, STORY).start().await;
     let session = server.create_session_at(1).await;
     let body = json!({"session_id": session, "message": "story", "message_id": "m-1"});
@@ -148,7 +148,7 @@ async fn s5_a_repeated_message_starts_nothing(wire: ProviderProtocol) {
 }
 
 #[actix_web::test]
-async fn s6_a_client_that_goes_away_cancels_nothing() {
+async fn s6_disconnect_does_not_cancel_the_run() {
     let server = TestServerBuilder::with_script(ProviderProtocol::Anthropic, STORY).start().await;
     let session = server.create_session_at(1).await;
     let mut stream = server.chat(&session, "tell me a story").await;
@@ -159,7 +159,7 @@ async fn s6_a_client_that_goes_away_cancels_nothing() {
     assert!(last_message_text(&all).contains("number 11"), "{}", last_message_text(&all));
 }
 
-async fn chat_answers_in_one_piece(wire: ProviderProtocol) {
+async fn chat_endpoint_returns_the_complete_answer(wire: ProviderProtocol) {
     let server = TestServerBuilder::tour(wire).start().await;
     let question = "What is the current sell price of Tritanium in Jita?";
     let done = server.post("/agent/chat", json!({"message": question, "character_id": 7})).await;
@@ -220,7 +220,7 @@ async fn s1_sessions_are_listed_read_renamed_and_closed() {
 }
 
 #[actix_web::test]
-async fn x4_what_waits_is_bounded() {
+async fn x4_queues_runs_and_sessions_are_limited() {
     let limits =
         "[limits]\nqueued_messages = 1\nrunning_runs_per_user = 1\nopen_sessions_per_user = 2";
     let server = TestServerBuilder::with_script(ProviderProtocol::Anthropic, STALLS_ONCE)

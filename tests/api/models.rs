@@ -11,18 +11,18 @@ use greenroom::rehearsal::ProviderProtocol;
 use serde_json::json;
 
 on_both_wires!(
-    m3_a_busy_provider_is_asked_again,
-    m3_a_broken_stream_restarts_the_step,
-    m3_a_stream_that_falls_silent_restarts_the_step,
-    m3_a_refused_key_ends_the_run_and_is_not_shown,
-    m3_a_provider_that_stays_down_ends_the_run,
-    m2_malformed_arguments_are_an_error_result,
-    m2_a_refusal_is_an_answer,
-    m2_bytes_may_be_split_anywhere,
-    m2_thinking_goes_back_as_it_came,
-    s2_a_run_has_a_limit_of_steps,
-    t3_arguments_are_checked_before_anything_else,
-    a_tool_that_does_not_exist_is_an_error_result,
+    m3_overloaded_provider_is_retried,
+    m3_broken_stream_restarts_the_step,
+    m3_stalled_stream_restarts_the_step,
+    m3_rejected_api_key_fails_the_run_and_is_not_shown,
+    m3_unavailable_provider_fails_the_run,
+    m2_malformed_arguments_return_an_error_result,
+    m2_refusal_completes_the_run,
+    m2_stream_bytes_can_be_split_anywhere,
+    m2_thinking_blocks_are_sent_back_unchanged,
+    s2_run_fails_at_its_step_limit,
+    t3_arguments_are_validated_before_approval,
+    unknown_tool_returns_an_error_result,
 );
 
 async fn run_script(
@@ -56,7 +56,7 @@ text = "The whole answer is longer than thirty characters."
 
 const WHOLE: &str = "The whole answer is longer than thirty characters.";
 
-async fn m3_a_busy_provider_is_asked_again(wire: ProviderProtocol) {
+async fn m3_overloaded_provider_is_retried(wire: ProviderProtocol) {
     for (status, more, least_ms) in
         [(429, ", retry_after = 1", 1000), (529, "", 0), (500, "", 0), (408, "", 0)]
     {
@@ -72,7 +72,7 @@ async fn m3_a_busy_provider_is_asked_again(wire: ProviderProtocol) {
     }
 }
 
-async fn m3_a_stream_that_falls_silent_restarts_the_step(wire: ProviderProtocol) {
+async fn m3_stalled_stream_restarts_the_step(wire: ProviderProtocol) {
     let script = failing_script("stall = { after = 20, times = 1 }");
     let setup = TestServerBuilder::with_script(wire, &script).with_model_config("idle_timeout = \"500ms\"");
     let server = setup.start().await;
@@ -84,7 +84,7 @@ async fn m3_a_stream_that_falls_silent_restarts_the_step(wire: ProviderProtocol)
     assert_eq!(single_frame(&frames, "message_completed").data["text"], WHOLE);
 }
 
-async fn m3_a_broken_stream_restarts_the_step(wire: ProviderProtocol) {
+async fn m3_broken_stream_restarts_the_step(wire: ProviderProtocol) {
     for how in ["cut = { after = 20, times = 1 }", "error = { after = 20, times = 1 }"] {
         let (_house, _, frames) = run_script(wire, &failing_script(how)).await;
         let watched = [
@@ -133,7 +133,7 @@ async fn m3_a_broken_stream_restarts_the_step(wire: ProviderProtocol) {
     }
 }
 
-async fn m3_a_refused_key_ends_the_run_and_is_not_shown(wire: ProviderProtocol) {
+async fn m3_rejected_api_key_fails_the_run_and_is_not_shown(wire: ProviderProtocol) {
     let how = format!("fail = {{ status = 401, message = 'no such key: {MODEL_KEY}, sorry' }}");
     let (server, session, frames) = run_script(wire, &failing_script(&how)).await;
     let error = &single_frame(&frames, "error").data;
@@ -155,7 +155,7 @@ async fn m3_a_refused_key_ends_the_run_and_is_not_shown(wire: ProviderProtocol) 
     assert_eq!(received.authorization, wire == ProviderProtocol::OpenAi);
 }
 
-async fn m3_a_provider_that_stays_down_ends_the_run(wire: ProviderProtocol) {
+async fn m3_unavailable_provider_fails_the_run(wire: ProviderProtocol) {
     let how = "fail = { status = 503, message = 'down for maintenance' }";
     let (server, session, frames) = run_script(wire, &failing_script(how)).await;
     assert_eq!(frames_of_kind(&frames, "step_retrying").len(), 3);
@@ -165,7 +165,7 @@ async fn m3_a_provider_that_stays_down_ends_the_run(wire: ProviderProtocol) {
     assert_eq!(last_message_text(&server.chat_to_end(&session, "again").await), "Here I am.");
 }
 
-async fn m2_malformed_arguments_are_an_error_result(wire: ProviderProtocol) {
+async fn m2_malformed_arguments_return_an_error_result(wire: ProviderProtocol) {
     let script = tool_call_script("get_market_stats", "{ region_id = 10000002, type_id = 34 }");
     let script = script.replace("arguments =", "malformed = true, arguments =");
     let (server, session, frames) = run_script(wire, &script).await;
@@ -177,7 +177,7 @@ async fn m2_malformed_arguments_are_an_error_result(wire: ProviderProtocol) {
     assert_eq!(last_message_text(&server.chat_to_end(&session, "again").await), "Here I am.");
 }
 
-async fn m2_a_refusal_is_an_answer(wire: ProviderProtocol) {
+async fn m2_refusal_completes_the_run(wire: ProviderProtocol) {
     let script = "[[rule]]\nuser = 'go'\n[[rule.reply]]\nrefusal = 'I will not do that.'\n\
                   [[rule]]\nuser = 'again'\n[[rule.reply]]\ntext = 'Here I am.'";
     let (server, session, frames) = run_script(wire, script).await;
@@ -188,7 +188,7 @@ async fn m2_a_refusal_is_an_answer(wire: ProviderProtocol) {
     assert_eq!(last_message_text(&server.chat_to_end(&session, "again").await), "Here I am.");
 }
 
-async fn m2_bytes_may_be_split_anywhere(wire: ProviderProtocol) {
+async fn m2_stream_bytes_can_be_split_anywhere(wire: ProviderProtocol) {
     let split = "[defaults]\nwire_split = 1\nfragment = 1\ninterleave = true\n";
     let arguments = r#"{ name = "Zoë 🚀 \"quoted\" \\ 日本", system = "Jita" }"#;
     let script = tool_call_script("create_bookmark", arguments);
@@ -202,7 +202,7 @@ async fn m2_bytes_may_be_split_anywhere(wire: ProviderProtocol) {
     assert_eq!(streamed_text(&frames), all);
 }
 
-async fn m2_thinking_goes_back_as_it_came(wire: ProviderProtocol) {
+async fn m2_thinking_blocks_are_sent_back_unchanged(wire: ProviderProtocol) {
     let script = tool_call_script("list_bookmarks", "{}");
     let thinks = "[[rule.reply]]\nthinking = 'First I look.'\n[[rule.reply]]\ntext = \"Calling.\"";
     let script = script.replace("[[rule.reply]]\ntext = \"Calling.\"", thinks);
@@ -226,7 +226,7 @@ async fn m2_thinking_goes_back_as_it_came(wire: ProviderProtocol) {
     }
 }
 
-async fn s2_a_run_has_a_limit_of_steps(wire: ProviderProtocol) {
+async fn s2_run_fails_at_its_step_limit(wire: ProviderProtocol) {
     let script = "[[rule]]\nuser = 'go'\n[[rule.reply]]\ntool_call = { name = 'list_bookmarks' }\n\
                   [[rule]]\nuser = 'again'\n[[rule.reply]]\ntext = 'Here I am.'";
     let server = TestServerBuilder::with_script(wire, script).with_agent_config("max_steps = 2").start().await;
@@ -240,7 +240,7 @@ async fn s2_a_run_has_a_limit_of_steps(wire: ProviderProtocol) {
     assert_eq!(last_message_text(&server.chat_to_end(&session, "again").await), "Here I am.");
 }
 
-async fn t3_arguments_are_checked_before_anything_else(wire: ProviderProtocol) {
+async fn t3_arguments_are_validated_before_approval(wire: ProviderProtocol) {
     let order = r#"{ type_id = 34, region_id = 10000002, side = "buy", quantity = "many" }"#;
     let (server, session, frames) =
         run_script(wire, &tool_call_script("market_order_create", order)).await;
@@ -253,7 +253,7 @@ async fn t3_arguments_are_checked_before_anything_else(wire: ProviderProtocol) {
     assert_eq!(last_message_text(&server.chat_to_end(&session, "again").await), "Here I am.");
 }
 
-async fn a_tool_that_does_not_exist_is_an_error_result(wire: ProviderProtocol) {
+async fn unknown_tool_returns_an_error_result(wire: ProviderProtocol) {
     let (server, session, frames) =
         run_script(wire, &tool_call_script("open_the_pod_bay", "{}")).await;
     let failed = &single_frame(&frames, "tool_call_failed").data;
@@ -264,7 +264,7 @@ async fn a_tool_that_does_not_exist_is_an_error_result(wire: ProviderProtocol) {
 }
 
 #[actix_web::test]
-async fn m2_calls_that_take_turns_and_the_old_function_call() {
+async fn m2_interleaved_calls_and_legacy_function_calls_are_parsed() {
     let three = |name: &str| format!("[[rule.reply]]\ntool_call = {{ name = '{name}' }}\n");
     let script = format!(
         "[[rule]]\nuser = 'go'\nstep = 0\ninterleave = true\nfragment = 2\n{}{}{}\
@@ -291,7 +291,7 @@ async fn m2_calls_that_take_turns_and_the_old_function_call() {
 /// M4, R4: a model that is not there gives way to the next of the profile; once it failed often
 /// enough, at once, and administrators see why.
 #[actix_web::test]
-async fn m4_r4_a_dead_model_gives_way_to_the_next_and_is_left_alone() {
+async fn m4_r4_unreachable_model_falls_back_and_opens_its_circuit() {
     let two = "
 [models.dead]
 wire = 'openai'

@@ -43,7 +43,7 @@ async fn start_passivated_approval(more: &str) -> (TestServer, String, serde_jso
 }
 
 #[actix_web::test]
-async fn d6_a_session_that_left_comes_back_for_a_message() {
+async fn d6_passivated_session_resumes_for_a_message() {
     let server = TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE)
         .with_config(IDLE)
         .start()
@@ -58,7 +58,7 @@ async fn d6_a_session_that_left_comes_back_for_a_message() {
 }
 
 #[actix_web::test]
-async fn d6_g11_it_comes_back_for_a_decision() {
+async fn d6_g11_passivated_session_resumes_for_a_decision() {
     let (server, session, plan) = start_passivated_approval("").await;
     wait_until_passivated(&server, &session).await;
     assert_eq!(
@@ -73,7 +73,7 @@ async fn d6_g11_it_comes_back_for_a_decision() {
 }
 
 #[actix_web::test]
-async fn d6_g10_it_comes_back_at_a_deadline() {
+async fn d6_g10_passivated_session_resumes_at_a_deadline() {
     let rules = "[agents.hasty]\nmodel = \"scripted\"\napprovals = { deadline = \"700ms\" }";
     let (server, session, plan) = start_passivated_approval(rules).await;
     wait_until_passivated(&server, &session).await;
@@ -87,7 +87,7 @@ async fn d6_g10_it_comes_back_at_a_deadline() {
 }
 
 #[actix_web::test]
-async fn d6_no_message_is_lost_to_a_session_that_is_just_leaving() {
+async fn d6_no_message_is_lost_during_passivation() {
     let server = TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE)
         .with_config(IDLE)
         .start()

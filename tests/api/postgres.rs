@@ -30,7 +30,7 @@ fn combined_output(output: &Output) -> String {
 }
 
 #[actix_web::test]
-async fn d5_an_approval_on_postgresql_outlives_kill_9() {
+async fn d5_approval_on_postgresql_survives_sigkill() {
     let address = Postgres::shared().create_database().await;
     let mut server = start_with_order_tool(&address).await;
     let session = server.create_session_at(1).await;
@@ -50,7 +50,7 @@ async fn d5_an_approval_on_postgresql_outlives_kill_9() {
 
 /// What reads the database beside the server reads this one, too, and never says its password.
 #[actix_web::test]
-async fn d5_commands_beside_a_server_on_postgresql() {
+async fn d5_commands_read_a_postgresql_database_in_use() {
     let address = Postgres::shared().create_database().await;
     let server = start_with_order_tool(&address).await;
     let session = server.create_session_at(1).await;
@@ -83,7 +83,7 @@ async fn d5_commands_beside_a_server_on_postgresql() {
 }
 
 #[actix_web::test]
-async fn g6_of_two_sessions_racing_for_the_last_of_a_budget_on_postgresql_one_wins() {
+async fn g6_one_of_two_racing_sessions_gets_the_remaining_budget_on_postgresql() {
     let address = Postgres::shared().create_database().await;
     let server = start_with_order_tool(&address).await;
     let limit = json!({"amount": 60.0, "unit": "ISK"});
@@ -110,7 +110,7 @@ async fn g6_of_two_sessions_racing_for_the_last_of_a_budget_on_postgresql_one_wi
 
 /// D8: nothing is acknowledged meanwhile, and everything goes on by itself.
 #[actix_web::test]
-async fn d8_requests_are_refused_while_the_database_is_away_and_then_everything_goes_on() {
+async fn d8_requests_are_refused_while_postgresql_is_down_and_work_afterwards() {
     let mut postgres = Postgres::start();
     let address = postgres.create_database().await;
     let server = start_with_order_tool(&address).await;

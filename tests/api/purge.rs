@@ -8,9 +8,9 @@ use crate::{
 use greenroom::rehearsal::ProviderProtocol;
 use serde_json::json;
 
-on_both_wires!(s1_a_session_that_is_purged_while_it_works_is_gone_everywhere);
+on_both_wires!(s1_session_purged_while_running_is_removed_everywhere);
 
-async fn s1_a_session_that_is_purged_while_it_works_is_gone_everywhere(wire: ProviderProtocol) {
+async fn s1_session_purged_while_running_is_removed_everywhere(wire: ProviderProtocol) {
     let script = format!("{}{STALLS_ONCE}", tool_call_script("market_order_create", ORDER));
     let mut server = TestServerBuilder::with_script(wire, &script).start().await;
     let (waiting, streaming) = (server.create_session_at(1).await, server.create_session_at(1).await);
@@ -71,7 +71,7 @@ async fn s1_a_session_that_is_purged_while_it_works_is_gone_everywhere(wire: Pro
 
 /// What was purged is written over at the latest when the server stops.
 #[actix_web::test]
-async fn s1_the_files_of_a_stopped_server_have_nothing_of_a_purged_session() {
+async fn s1_database_files_contain_no_purged_text_after_stop() {
     let mut server =
         TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE).start().await;
     let (gone, left) = (server.create_session_at(1).await, server.create_session_at(1).await);
