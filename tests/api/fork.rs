@@ -1,4 +1,4 @@
-//! Forking a session at any of its events (S1), through the whole server.
+//! Forks of a session at any of its events (S1).
 
 use crate::{
     harness::{TestServer, TestServerBuilder},
@@ -35,7 +35,7 @@ async fn s1_fork_continues_while_the_original_waits_for_approval(wire: ProviderP
     let waiting = server.get(&format!("/agent/approvals?session_id={other}")).await.expect_ok();
     assert_eq!(waiting["approvals"], json!([]), "approvals are not copied");
 
-    // What was open there is told as cancelled here, to people and to the model.
+    // In the fork, the open call is reported as cancelled to clients and to the model.
     let messages = server.get(&format!("/agent/session/{other}/messages")).await.expect_ok();
     let call = &messages["messages"][1]["metadata"]["tool_calls"][0];
     assert_eq!((&call["tool"], &call["status"]), (&json!("market_order_create"), &json!("failed")));
@@ -43,14 +43,14 @@ async fn s1_fork_continues_while_the_original_waits_for_approval(wire: ProviderP
     server.kill_and_restart().await;
     assert_eq!(last_message_text(&server.chat_to_end(&other, "again").await), "Here I am.");
 
-    // Approving there runs the tool once, there.
+    // Approving the original's plan runs the call once, in the original only.
     let path = format!("/agent/approvals/{}", plan["plan_id"].as_str().unwrap());
     server.post(&path, json!({"decision": "approve"})).await.expect_ok();
     let all = server.wait_for_event(&session, "done").await;
     assert_eq!(frames_of_kind(&all, "tool_call_completed").len(), 1);
     assert_eq!(server.effects().len(), 1);
-    let here = server.wait_for_event(&other, "done").await;
-    assert!(frames_of_kind(&here, "tool_call_attempt_started").is_empty());
+    let fork_events = server.wait_for_event(&other, "done").await;
+    assert!(frames_of_kind(&fork_events, "tool_call_attempt_started").is_empty());
 }
 
 #[actix_web::test]
@@ -70,11 +70,12 @@ async fn s1_session_can_be_forked_at_each_event() {
         let other = forked["session_id"].as_str().unwrap();
         let messages = server.get(&format!("/agent/session/{other}/messages")).await.expect_ok();
         counts.push(messages["messages"].as_array().unwrap().len());
-        let said = server.chat_to_end(other, "again").await;
-        assert_eq!(single_frame(&said, "done").data["outcome"], "completed", "at {}", event["seq"]);
+        let frames = server.chat_to_end(other, "again").await;
+        let outcome = &single_frame(&frames, "done").data["outcome"];
+        assert_eq!(outcome, "completed", "at {}", event["seq"]);
     }
     assert!(counts.is_sorted() && counts[0] == 0 && *counts.last().unwrap() == 3, "{counts:?}");
-    // What was copied and what was said since come on pages like anything else.
+    // Pages contain the copied messages and those sent in the fork.
     let forked = fork(&server, &session, json!({})).await;
     let other = forked["session_id"].as_str().unwrap();
     server.chat_to_end(other, "again").await;
@@ -82,22 +83,22 @@ async fn s1_session_can_be_forked_at_each_event() {
     let whole = server.get(&path).await.expect_ok()["messages"].clone();
     assert_eq!(whole.as_array().unwrap().len(), 5);
     for limit in 1..=5 {
-        let (mut found, mut after) = (Vec::new(), "0".to_owned());
+        let (mut paged, mut after) = (Vec::new(), "0".to_owned());
         loop {
             let page = server.get(&format!("{path}?limit={limit}&after={after}")).await.expect_ok();
             let messages = page["messages"].as_array().unwrap();
             assert!(messages.len() <= limit && !messages.is_empty(), "{page}");
-            found.extend(messages.clone());
+            paged.extend(messages.clone());
             let Some(next) = page["next"].as_str() else { break };
             after = next.to_owned();
         }
-        assert_eq!(json!(found), whole, "{limit} at a time");
+        assert_eq!(json!(paged), whole, "{limit} at a time");
     }
     let path = format!("/agent/session/{session}/fork");
     for at_seq in [json!(0), json!(events.len() + 1), json!("x")] {
         server.post(&path, json!({"at_seq": at_seq})).await.expect_problem(422, "invalid_request");
     }
-    // A fork of a fork, of a closed session.
+    // A fork of a fork of a closed session.
     server.delete(&format!("/agent/session/{session}")).await.expect_ok();
     let forked = fork(&server, &session, json!({"title": "Second"})).await;
     let again = fork(&server, forked["session_id"].as_str().unwrap(), json!({})).await;

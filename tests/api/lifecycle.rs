@@ -1,5 +1,5 @@
-//! The server as a whole: told to stop, killed with many sessions going, started twice, asked too
-//! often; and what never leaves it (D1, D8, E7, X4).
+//! The server process: draining, crashes with many sessions, a second server, rate limits, and secrets
+//! (D1, D8, E7, X4).
 
 use crate::{
     harness::{MODEL_KEY, TOKEN, TestServer, TestServerBuilder, run, send},
@@ -18,12 +18,12 @@ async fn d8_stopping_server_notifies_its_clients() {
         .with_top_level_config("drain = '100ms'");
     let mut server = setup.start().await;
     let (waiting, streaming) = (server.create_session_at(1).await, server.create_session_at(1).await);
-    let mut asked = server.chat(&waiting, "go").await;
-    let plan = asked.read_until("waiting_for_approval").await.last().unwrap().data["plan"].clone();
+    let mut paused = server.chat(&waiting, "go").await;
+    let plan = paused.read_until("waiting_for_approval").await.last().unwrap().data["plan"].clone();
     let mut stalled = server.chat(&streaming, "stall").await;
     stalled.read_text(10).await;
-    assert!(server.stop().await.success(), "it ends well");
-    for stream in [&mut asked, &mut stalled] {
+    assert!(server.stop().await.success(), "the exit status is 0");
+    for stream in [&mut paused, &mut stalled] {
         let last = stream.read_to_end().await.pop().unwrap();
         assert_eq!((last.kind(), last.cursor.as_str()), ("server_draining", ""), "{last:?}");
     }
@@ -44,14 +44,14 @@ async fn d2_many_sessions_survive_crashes() {
     let mut server = TestServerBuilder::with_script(ProviderProtocol::OpenAi, &script).start().await;
     let sessions = join_all((0..SESSIONS).map(|_| server.create_session_at(1))).await;
     let mut streams = join_all(sessions.iter().map(|session| server.chat(session, "go"))).await;
-    // Some have asked by now, some are in the middle of it.
+    // A quarter of the runs wait for approval; the others may still be running.
     for stream in &mut streams[..SESSIONS / 4] {
         stream.read_until("waiting_for_approval").await;
     }
     server.kill_and_restart().await;
     let decide = async |server: &TestServer, session: &String| {
-        let asked = server.wait_for_event(session, "waiting_for_approval").await;
-        let plan_id = asked.last().unwrap().data["plan_id"].clone();
+        let frames = server.wait_for_event(session, "waiting_for_approval").await;
+        let plan_id = frames.last().unwrap().data["plan_id"].clone();
         server
             .post("/agent/execute", json!({"session_id": session, "plan_id": plan_id}))
             .await
@@ -75,8 +75,8 @@ async fn d1_second_server_on_the_same_database_is_refused() {
     let env = [("GREENROOM_LISTEN", "127.0.0.1:0"), ("GREENROOM_TOKEN", TOKEN)];
     let second = run(server.folder(), &["serve"], &env).await;
     assert!(!second.status.success());
-    let said = String::from_utf8_lossy(&second.stderr).into_owned();
-    assert!(said.contains("greenroom.db"), "{said}");
+    let error = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert!(error.contains("greenroom.db"), "{error}");
     let session = server.create_session_at(1).await;
     assert_eq!(last_message_text(&server.chat_to_end(&session, "again").await), "Here I am.");
 }
@@ -88,15 +88,15 @@ async fn x4_rate_limit_answers_429_with_retry_after() {
         .with_config(limits)
         .start()
         .await;
-    let answers = join_all((0..40).map(|_| server.get("/agent/settings"))).await;
+    let responses = join_all((0..40).map(|_| server.get("/agent/settings"))).await;
     let (served, refused): (Vec<_>, Vec<_>) =
-        answers.into_iter().partition(|answer| answer.status == 200);
+        responses.into_iter().partition(|response| response.status == 200);
     assert!(!served.is_empty() && !refused.is_empty());
-    for answer in refused {
-        assert!(answer.headers.contains_key("retry-after"));
-        assert_eq!(answer.expect_problem(429, "rate_limited")["limit"], 3);
+    for response in refused {
+        assert!(response.headers.contains_key("retry-after"));
+        assert_eq!(response.expect_problem(429, "rate_limited")["limit"], 3);
     }
-    // Who needs no token is not counted.
+    // Requests that need no token are not counted.
     assert_eq!(send(server.request_without_token(Method::GET, "/healthz")).await.status, 200);
 }
 
@@ -122,7 +122,7 @@ async fn e7_secrets_appear_in_no_event_and_no_log() {
     let server = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script).start().await;
     let session = server.create_session_at(1).await;
     let frames = server.chat_to_end(&session, "go").await;
-    // The tool's schema knows neither: what it says of them must not quote them either.
+    // The tool's schema has neither argument; the validation error must not quote them either.
     let shown = format!("{}{}", format_frames(&frames), json!(server.events(&session).await));
     let log = std::fs::read_to_string(server.folder().join("server.log")).unwrap();
     for secret in [MODEL_KEY, TOKEN, "hunter2"] {

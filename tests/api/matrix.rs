@@ -1,6 +1,6 @@
-//! The scenario matrix: autonomy × risk × preset × decision × surface, each through real HTTP. The
-//! tables are written down here once more, as the requirement G3 has them, so that the program's
-//! own are held against something.
+//! The matrix of autonomy level, risk, preset, decision and surface, over HTTP.
+//!
+//! The tables repeat those of requirement G3 independently of the program's own tables.
 
 use crate::{
     harness::{TestServer, TestServerBuilder, run},
@@ -9,7 +9,7 @@ use crate::{
 use greenroom::rehearsal::ProviderProtocol;
 use serde_json::{Value, json};
 
-/// One tool of each risk, with what is said to make the model call it.
+/// One tool of each risk and its arguments; a message with the tool's name makes the model call it.
 const TOOLS: [(&str, &str); 4] = [
     ("get_market_prices", "{ type_ids = [34] }"),
     ("create_bookmark", "{ name = \"Home\", system = \"Jita\" }"),
@@ -21,8 +21,8 @@ const TOOLS: [(&str, &str); 4] = [
 ];
 const RISKS: [&str; 4] = ["read_only", "write_low_risk", "write_high_risk", "critical"];
 
-/// How a person answers, and through what.
-const SURFACES: [Surface; 6] = [
+/// The surfaces that can answer an approval.
+const ALL_SURFACES: [Surface; 6] = [
     Surface::Rest,
     Surface::ShortRoutes,
     Surface::Socket,
@@ -43,11 +43,12 @@ enum Surface {
     Gateway,
     /// `greenroom approvals`
     Cli,
-    /// What the page sends, signed in by its cookie
+    /// The request that the dashboard sends, authenticated by its cookie
     Dashboard,
 }
 
-/// A: runs; D: is denied; ?: is asked for. Rows L0 to L3, columns in the order of [`RISKS`].
+/// Checks a preset. A: runs; D: is denied; ?: needs approval. Rows are levels L0 to L3, columns follow
+/// [`RISKS`].
 async fn check_preset(preset: &str, table: [&str; 4]) {
     let mut script = String::new();
     for (tool, arguments) in TOOLS {
@@ -62,13 +63,13 @@ async fn check_preset(preset: &str, table: [&str; 4]) {
     let server = setup.start().await;
     server.patch("/agent/settings", json!({"autonomy_level": 3})).await.expect_ok();
     for (level, row) in table.into_iter().enumerate() {
-        for ((ruling, (tool, _)), risk) in row.chars().zip(TOOLS).zip(RISKS) {
+        for ((verdict, (tool, _)), risk) in row.chars().zip(TOOLS).zip(RISKS) {
             let cell = format!("{preset} L{level} {risk}");
-            match ruling {
+            match verdict {
                 'A' => assert_runs(&server, level, tool, &cell).await,
                 'D' => assert_denied(&server, level, tool, &cell).await,
                 _ => {
-                    for surface in SURFACES {
+                    for surface in ALL_SURFACES {
                         for approve in [true, false] {
                             let cell = format!("{cell} {surface:?} {approve}");
                             assert_requires_approval(
@@ -127,7 +128,7 @@ async fn assert_requires_approval(
     let (session, frames) = chat_until_pause(server, level, tool).await;
     let plan = single_frame(&frames, "waiting_for_approval").data["plan"].clone();
     assert_eq!(plan["steps"][0]["tool"], tool, "{cell}");
-    answer(server, &session, &plan, surface, approve).await;
+    answer_approval(server, &session, &plan, surface, approve).await;
     let all = server.wait_for_event(&session, "done").await;
     let decided = &single_frame(&all, "approval_decided").data["steps"][0];
     let expected = match surface {
@@ -155,13 +156,19 @@ async fn assert_requires_approval(
     }
 }
 
-async fn answer(server: &TestServer, session: &str, plan: &Value, surface: Surface, approve: bool) {
+async fn answer_approval(
+    server: &TestServer,
+    session: &str,
+    plan: &Value,
+    surface: Surface,
+    approve: bool,
+) {
     let id = plan["approval_id"].as_str().unwrap();
-    let word = if approve { "approve" } else { "reject" };
+    let decision = if approve { "approve" } else { "reject" };
     match surface {
         Surface::Rest => {
             server
-                .post(&format!("/agent/approvals/{id}"), json!({"decision": word}))
+                .post(&format!("/agent/approvals/{id}"), json!({"decision": decision}))
                 .await
                 .expect_ok();
         }
@@ -171,7 +178,7 @@ async fn answer(server: &TestServer, session: &str, plan: &Value, surface: Surfa
         }
         Surface::Socket => {
             let mut socket = server.socket("/agent/stream").await;
-            let decide = json!({"type": "decide", "id": "d", "plan_id": id, "decision": word});
+            let decide = json!({"type": "decide", "id": "d", "plan_id": id, "decision": decision});
             socket.send(decide).await;
             assert_eq!(socket.read_response("d").await.0["type"], "ack");
         }
@@ -182,12 +189,12 @@ async fn answer(server: &TestServer, session: &str, plan: &Value, surface: Surfa
                 "type": "tool.approval.response", "id": "w", "toolCallId": call, "approved": approve,
             });
             socket.send(response).await;
-            // It has no answer of its own: what follows from it is the answer.
+            // The gateway sends no acknowledgement: the event shows that the answer was accepted.
             server.wait_for_event(session, "approval_decided").await;
         }
         Surface::Dashboard => {
-            let nowhere = reqwest::redirect::Policy::none();
-            let browser = reqwest::Client::builder().redirect(nowhere).build().unwrap();
+            let no_redirect = reqwest::redirect::Policy::none();
+            let browser = reqwest::Client::builder().redirect(no_redirect).build().unwrap();
             let link = format!("{}/?token={}", server.url(), crate::harness::TOKEN);
             let signed_in = browser.get(link).send().await.unwrap();
             let cookie = signed_in.headers()["set-cookie"].to_str().unwrap().to_owned();
@@ -196,14 +203,14 @@ async fn answer(server: &TestServer, session: &str, plan: &Value, surface: Surfa
                 .post(format!("{}/agent/approvals/{id}", server.url()))
                 .header("cookie", cookie)
                 .header("origin", server.url())
-                .json(&json!({"decision": word}));
+                .json(&json!({"decision": decision}));
             crate::harness::send(answer).await.expect_ok();
         }
         Surface::Cli => {
             let listen = server.url().trim_start_matches("http://");
             let env = [("GREENROOM_LISTEN", listen), ("GREENROOM_TOKEN", crate::harness::TOKEN)];
-            let ended = run(server.folder(), &["approvals", word, id], &env).await;
-            assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+            let output = run(server.folder(), &["approvals", decision, id], &env).await;
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Messages and runs: what becomes of a message while a run is going, repetitions, cancelling,
-//! clients that go away, and the answer in one piece (S4–S6).
+//! Messages and runs: messages during a run, repetition, cancellation, disconnects, and the answer as a
+//! single response (S4–S6).
 
 use crate::{
     harness::{TestServer, TestServerBuilder, send},
@@ -30,29 +30,33 @@ async fn s6_cancel_from_another_client_keeps_the_text(wire: ProviderProtocol) {
     let server = TestServerBuilder::with_script(wire, STALLS_ONCE).start().await;
     let session = server.create_session_at(1).await;
     let mut stream = server.chat(&session, "stall").await;
-    let heard = streamed_text(&stream.read_text(20).await);
-    // Another client: it knows the session, not the run.
+    let received = streamed_text(&stream.read_text(20).await);
+    // The cancel request names the session, but not the run.
     cancel(&server, &session).await;
     let rest = stream.read_to_end().await;
     let stopped = &single_frame(&rest, "message_completed").data;
     assert_eq!(stopped["stopped"], true);
     let kept = stopped["text"].as_str().unwrap();
-    assert!(kept.starts_with(&heard) && STALLED_TEXT.starts_with(kept), "{heard:?}, {kept:?}");
+    assert!(
+        kept.starts_with(&received) && STALLED_TEXT.starts_with(kept),
+        "{received:?}, {kept:?}"
+    );
     let done = &single_frame(&rest, "done").data;
     assert_eq!(done["outcome"], "cancelled");
-    // G6: what it said counts, though the provider did not come to count it.
+    // G6: the output tokens are counted, although the provider reported no usage.
     let tokens = done["usage"]["output_tokens"].as_u64().unwrap();
     assert!(tokens >= kept.len() as u64 / 3, "{tokens} for {kept:?}");
     let messages = server.get(&format!("/agent/session/{session}/messages")).await.expect_ok();
     assert_eq!(messages["messages"][1]["content"], kept);
     assert_eq!(messages["messages"][1]["stopped"], true);
-    // There is nothing left to cancel, and the session is usable.
+    // No run is left to cancel, and the session stays usable.
     let path = format!("/agent/session/{session}/cancel");
     server.post(&path, json!({})).await.expect_problem(409, "no_run");
     assert_eq!(last_message_text(&server.chat_to_end(&session, "again").await), "Here I am.");
-    // The model is not told more than it had said.
-    let asked = server.rehearsal.requests().pop().unwrap().body.to_string();
-    assert!(asked.contains(kept.trim_end()) && !asked.contains("second half of it."), "{asked}");
+    // The next model request contains only the text received before the cancellation.
+    let request = server.rehearsal.requests().pop().unwrap().body.to_string();
+    let has_rest = request.contains("second half of it.");
+    assert!(request.contains(kept.trim_end()) && !has_rest, "{request}");
 }
 
 async fn s4_message_is_queued_during_a_run(wire: ProviderProtocol) {
@@ -81,8 +85,8 @@ async fn s4_message_can_interrupt_the_run(wire: ProviderProtocol) {
     let session = server.create_session_at(1).await;
     let mut first = server.chat(&session, "stall").await;
     first.read_text(10).await;
-    let wish = json!({"session_id": session, "message": "again", "on_busy": "interrupt"});
-    let second = server.chat_with(wish).await.read_to_end().await;
+    let body = json!({"session_id": session, "message": "again", "on_busy": "interrupt"});
+    let second = server.chat_with(body).await.read_to_end().await;
     assert_eq!(last_message_text(&second), "Here I am.");
     let first = first.read_to_end().await;
     assert_eq!(single_frame(&first, "done").data["outcome"], "cancelled");
@@ -100,19 +104,19 @@ text = "As you say."
     let server = TestServerBuilder::with_script(wire, &script).start().await;
     let session = server.create_session_at(1).await;
     let mut run = server.chat(&session, "go").await;
-    let asked = run.read_until("waiting_for_approval").await;
-    let wish = json!({"session_id": session, "message": "only ten please", "on_busy": "steer"});
-    let mut steering = server.chat_with(wish).await;
+    let frames = run.read_until("waiting_for_approval").await;
+    let body = json!({"session_id": session, "message": "only ten please", "on_busy": "steer"});
+    let mut steering = server.chat_with(body).await;
     let queued = steering.next().await.unwrap();
     assert_eq!((queued.kind(), queued.text("delivery")), ("message_queued", "after_decision"));
-    let plan_id = &asked.last().unwrap().data["plan_id"];
-    let wish = json!({"session_id": session, "plan_id": plan_id});
-    server.post("/agent/execute", wish).await.expect_ok();
+    let plan_id = &frames.last().unwrap().data["plan_id"];
+    let body = json!({"session_id": session, "plan_id": plan_id});
+    server.post("/agent/execute", body).await.expect_ok();
     let rest = run.read_to_end().await;
     assert_eq!(last_message_text(&rest), "As you say.", "{}", format_frames(&rest));
-    assert_eq!(frames_of_kind(&rest, "run_started").len(), 0, "it is the same run");
+    assert_eq!(frames_of_kind(&rest, "run_started").len(), 0, "the same run continues");
     steering.read_until("done").await;
-    assert_eq!(server.rehearsal.requests().len(), 2, "one model call a step");
+    assert_eq!(server.rehearsal.requests().len(), 2, "one model call per step");
     assert_eq!(server.effects().len(), 1);
 }
 
@@ -122,7 +126,7 @@ async fn s5_repeated_message_starts_no_run(wire: ProviderProtocol) {
     let body = json!({"session_id": session, "message": "story", "message_id": "m-1"});
     let mut first = server.chat_with(body.clone()).await;
     first.read_text(10).await;
-    // While it runs, and after.
+    // Repeats the message during the run and after it.
     let during = server.chat_with(body.clone()).await.read_to_end().await;
     first.read_to_end().await;
     let after = server.chat_with(body).await.read_to_end().await;
@@ -133,7 +137,7 @@ async fn s5_repeated_message_starts_no_run(wire: ProviderProtocol) {
         last_message_text(&after),
         "a finished message is streamed again"
     );
-    // The header stands for the same.
+    // The `Idempotency-Key` header is equivalent to `message_id`.
     let body = json!({"session_id": session, "message": "story"});
     let request = server.request(Method::POST, "/agent/chat").header("idempotency-key", "m-1");
     let collected = send(request.json(&body)).await.expect_ok();
@@ -161,8 +165,8 @@ async fn s6_disconnect_does_not_cancel_the_run() {
 
 async fn chat_endpoint_returns_the_complete_answer(wire: ProviderProtocol) {
     let server = TestServerBuilder::tour(wire).start().await;
-    let question = "What is the current sell price of Tritanium in Jita?";
-    let done = server.post("/agent/chat", json!({"message": question, "character_id": 7})).await;
+    let message = "What is the current sell price of Tritanium in Jita?";
+    let done = server.post("/agent/chat", json!({"message": message, "character_id": 7})).await;
     let done = done.expect_ok();
     assert!(done["response"].as_str().unwrap().contains("**4.12 ISK**"), "{done}");
     assert_eq!((&done["iterations"], &done["outcome"]), (&json!(2), &json!("completed")));
@@ -194,17 +198,17 @@ async fn s1_sessions_are_listed_read_renamed_and_closed() {
     for number in 0..5 {
         ids.push(server.create_session(json!({"title": format!("no. {number}")})).await);
     }
-    let (mut found, mut path) = (Vec::new(), "/agent/session?limit=2".to_owned());
+    let (mut listed, mut path) = (Vec::new(), "/agent/session?limit=2".to_owned());
     loop {
         let page = server.get(&path).await.expect_ok();
         let sessions = page["sessions"].as_array().unwrap();
         assert!(sessions.len() <= 2);
-        found.extend(sessions.iter().map(|one| one["session_id"].as_str().unwrap().to_owned()));
+        listed.extend(sessions.iter().map(|row| row["session_id"].as_str().unwrap().to_owned()));
         let Some(next) = page["next"].as_str() else { break };
         path = format!("/agent/session?limit=2&before={next}");
     }
     ids.reverse();
-    assert_eq!(found, ids, "newest first, each once");
+    assert_eq!(listed, ids, "newest first, each once");
     let path = format!("/agent/session/{}", ids[0]);
     let patched =
         server.patch(&format!("{path}/settings"), json!({"title": "renamed"})).await.expect_ok();
@@ -233,11 +237,11 @@ async fn x4_queues_runs_and_sessions_are_limited() {
     full.expect_problem(429, "too_many_sessions");
     let mut first = server.chat(&session, "stall").await;
     first.read_text(10).await;
-    let say = |session: &str| json!({"session_id": session, "message": "again"});
-    server.post("/agent/chat", say(&other)).await.expect_problem(429, "too_many_runs");
-    let mut second = server.chat_with(say(&session)).await;
+    let body = |session: &str| json!({"session_id": session, "message": "again"});
+    server.post("/agent/chat", body(&other)).await.expect_problem(429, "too_many_runs");
+    let mut second = server.chat_with(body(&session)).await;
     second.next().await;
-    server.post("/agent/chat", say(&session)).await.expect_problem(429, "queue_full");
+    server.post("/agent/chat", body(&session)).await.expect_problem(429, "queue_full");
     cancel(&server, &session).await;
     assert_eq!(last_message_text(&second.read_to_end().await), "Here I am.");
 }

@@ -1,4 +1,4 @@
-//! Sessions that do nothing leave memory, and come back for whatever needs them (D6).
+//! Passivation (D6): idle sessions leave memory and resume when they are needed.
 
 use crate::{
     harness::{TEST_TIMEOUT, TestServer, TestServerBuilder},
@@ -9,15 +9,15 @@ use greenroom::rehearsal::ProviderProtocol;
 use serde_json::json;
 use std::time::Duration;
 
-/// How long a session stays without work.
+/// A short idle time after which sessions are passivated.
 const IDLE: &str = "[limits]\nidle_timeout = \"40ms\"\n";
 const IDLE_MS: u64 = 40;
-/// Messages that are sent when the session may be leaving.
+/// Number of messages sent around the time of passivation.
 const MESSAGES: u64 = 60;
 
-/// Waits until the session's actor is gone.
+/// Waits until the session has no live actor.
 async fn wait_until_passivated(server: &TestServer, session: &str) {
-    let gone = async {
+    let poll = async {
         loop {
             let path = format!("/admin/actors?kind=Session&prefix=/sessions/{session}");
             if server.get(&path).await.expect_ok()["total"] == 0 {
@@ -26,10 +26,10 @@ async fn wait_until_passivated(server: &TestServer, session: &str) {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    tokio::time::timeout(TEST_TIMEOUT, gone).await.expect("it leaves");
+    tokio::time::timeout(TEST_TIMEOUT, poll).await.expect("the session is passivated");
 }
 
-/// A server, and a session that asked for an order and then left memory.
+/// Starts a server and a session that waits for approval of an order; returns both and the plan.
 async fn start_passivated_approval(more: &str) -> (TestServer, String, serde_json::Value) {
     let script = tool_call_script("market_order_create", ORDER);
     let setup = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script);
@@ -49,11 +49,11 @@ async fn d6_passivated_session_resumes_for_a_message() {
         .start()
         .await;
     let session = server.create_session_at(1).await;
-    for said in 1..=3 {
+    for run_count in 1..=3 {
         wait_until_passivated(&server, &session).await;
         assert_eq!(last_message_text(&server.chat_to_end(&session, "again").await), "Here I am.");
         let messages = server.get(&format!("/agent/session/{session}/messages")).await.expect_ok();
-        assert_eq!(messages["messages"].as_array().unwrap().len(), 2 * said);
+        assert_eq!(messages["messages"].as_array().unwrap().len(), 2 * run_count);
     }
 }
 
@@ -95,14 +95,14 @@ async fn d6_no_message_is_lost_during_passivation() {
     let session = server.create_session_at(1).await;
     for number in 0..MESSAGES {
         server.chat_to_end(&session, "again").await;
-        // Around the moment when it leaves: that is what is tried here.
+        // Waits until about the moment of passivation.
         let pause = IDLE_MS - 10 + number % 20;
         tokio::time::sleep(Duration::from_millis(pause)).await;
     }
-    let mut follow = server.subscribe(&session, "0").await;
+    let mut subscription = server.subscribe(&session, "0").await;
     let mut all = Vec::new();
     for _ in 0..MESSAGES {
-        all.extend(follow.read_until("done").await);
+        all.extend(subscription.read_until("done").await);
     }
     assert_eq!(frames_of_kind(&all, "message_accepted").len() as u64, MESSAGES);
     assert!(frames_of_kind(&all, "done").iter().all(|done| done.data["outcome"] == "completed"));
