@@ -1,5 +1,4 @@
-//! Nonsense at the door: each piece of it gets a problem document with a stable code, and the
-//! session is usable afterwards.
+//! Invalid requests: each gets a problem document with a stable code, and the session stays usable.
 
 use crate::{
     harness::{TOKEN, TestServer, TestServerBuilder, send},
@@ -16,20 +15,20 @@ use tokio::{
 
 const UNKNOWN_ID: &str = "0198c0de-0000-7000-8000-000000000001";
 
-async fn usable(house: &TestServer, session: &str) {
-    assert_eq!(last_message_text(&house.chat_to_end(session, "again").await), "Here I am.");
+async fn assert_usable(server: &TestServer, session: &str) {
+    assert_eq!(last_message_text(&server.chat_to_end(session, "again").await), "Here I am.");
 }
 
 #[actix_web::test]
-async fn bodies_that_make_no_sense() {
-    let house =
+async fn invalid_bodies_are_rejected() {
+    let server =
         TestServerBuilder::with_script(ProviderProtocol::Anthropic, STALLS_ONCE).start().await;
-    let session = house.create_session_at(1).await;
+    let session = server.create_session_at(1).await;
     let stream = "/agent/chat/stream";
     let long = "x".repeat(256 * 1024 + 1);
-    let say = |message: &str| json!({"session_id": session, "message": message});
+    let chat = |message: &str| json!({"session_id": session, "message": message});
     let with = |key: &str, value: Value| {
-        let mut body = say("again");
+        let mut body = chat("again");
         body[key] = value;
         body
     };
@@ -39,9 +38,9 @@ async fn bodies_that_make_no_sense() {
         (stream, json!({"session_id": UNKNOWN_ID, "message": "hi"}), 404, "session_not_found"),
         (stream, json!({"session_id": "nonsense", "message": "hi"}), 422, "invalid_request"),
         (stream, json!({"session_id": session, "message": 5}), 422, "invalid_request"),
-        (stream, say(""), 422, "invalid_request"),
-        (stream, say(" \n\t "), 422, "invalid_request"),
-        (stream, say(&long), 413, "message_too_large"),
+        (stream, chat(""), 422, "invalid_request"),
+        (stream, chat(" \n\t "), 422, "invalid_request"),
+        (stream, chat(&long), 413, "message_too_large"),
         (stream, with("on_busy", json!("explode")), 422, "invalid_request"),
         (stream, with("until", json!("never")), 422, "invalid_request"),
         (stream, with("message_id", json!("")), 422, "invalid_request"),
@@ -50,14 +49,14 @@ async fn bodies_that_make_no_sense() {
         (stream, with("workflow", json!({"name": "x"})), 422, "unknown_workflow"),
         (stream, with("workflow", json!({"inputs": {}})), 422, "invalid_request"),
         (stream, with("workflow", json!({"name": "x", "input": {}})), 422, "invalid_request"),
-        // A session of somebody else's.
+        // A session of another user.
         (stream, with("character_id", json!(99)), 404, "session_not_found"),
         ("/agent/chat", with("user_id", json!("somebody")), 404, "session_not_found"),
         ("/agent/chat", with("autonomy_level", json!(1)), 422, "invalid_request"),
         ("/agent/chat", json!({"message": ""}), 422, "invalid_request"),
         ("/agent/chat", json!(["hi"]), 422, "invalid_request"),
         ("/agent/chat", json!({"workflow": {"name": "x"}}), 422, "unknown_workflow"),
-        // Sent again, it would run in another new session (S5).
+        // A repetition would run in another new session (S5).
         ("/agent/chat", json!({"message": "hi", "message_id": "m"}), 422, "invalid_request"),
         ("/agent/session", json!({"autonomy_level": 7}), 422, "invalid_request"),
         ("/agent/session", json!({"autonomy_level": -1}), 422, "invalid_request"),
@@ -75,23 +74,23 @@ async fn bodies_that_make_no_sense() {
         ),
         ("/agent/reject", json!({"session_id": session, "plan_id": 5}), 422, "invalid_request"),
     ] {
-        let answered = house.post(path, body.clone()).await;
-        let shown = body.to_string();
-        let shown = &shown[..shown.len().min(200)];
-        assert_eq!(answered.body["code"], code, "{path} {shown}: {}", answered.body);
-        let problem = answered.expect_problem(status, code);
+        let response = server.post(path, body.clone()).await;
+        let request_text = body.to_string();
+        let request_text = &request_text[..request_text.len().min(200)];
+        assert_eq!(response.body["code"], code, "{path} {request_text}: {}", response.body);
+        let problem = response.expect_problem(status, code);
         assert!(!problem["detail"].as_str().unwrap().contains("panicked"));
     }
-    usable(&house, &session).await;
-    let sessions = house.get("/agent/session").await.expect_ok();
-    assert_eq!(sessions["sessions"].as_array().unwrap().len(), 1, "none was left behind");
+    assert_usable(&server, &session).await;
+    let sessions = server.get("/agent/session").await.expect_ok();
+    assert_eq!(sessions["sessions"].as_array().unwrap().len(), 1, "no session was created");
 }
 
 #[actix_web::test]
-async fn fields_that_nobody_knows_are_refused_and_named() {
-    let house = TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE).start().await;
-    let session = house.create_session_at(1).await;
-    let of_session = |path: &str| format!("/agent/session/{session}/{path}");
+async fn unknown_fields_are_rejected_and_named() {
+    let server = TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE).start().await;
+    let session = server.create_session_at(1).await;
+    let session_path = |path: &str| format!("/agent/session/{session}/{path}");
     let message = |field: &str| json!({"session_id": session, "message": "hi", field: 0});
     let plan = |field: &str| json!({"session_id": session, "plan_id": UNKNOWN_ID, field: 0});
     let step = json!({"decision": "approve", "steps": [{"call_id": UNKNOWN_ID, "argumnets": {}}]});
@@ -105,25 +104,25 @@ async fn fields_that_nobody_knows_are_refused_and_named() {
         (format!("/agent/approvals/{UNKNOWN_ID}"), step, "steps[0].argumnets"),
         ("/agent/execute".to_owned(), plan("steps"), "steps"),
         ("/agent/reject".to_owned(), plan("why"), "why"),
-        (of_session("fork"), json!({"at": 1}), "at"),
-        (of_session("cancel"), json!({"run": UNKNOWN_ID}), "run"),
+        (session_path("fork"), json!({"at": 1}), "at"),
+        (session_path("cancel"), json!({"run": UNKNOWN_ID}), "run"),
         ("/agent/feedback".to_owned(), json!({"session_id": session, "stars": 1}), "stars"),
         ("/agent/judge".to_owned(), json!({"tool": "find", "args": {}}), "args"),
         ("/admin/keys".to_owned(), json!({"user_id": "u", "role": "user", "roles": []}), "roles"),
     ] {
-        let refused = house.post(&path, body.clone()).await.expect_problem(422, "invalid_request");
+        let refused = server.post(&path, body.clone()).await.expect_problem(422, "invalid_request");
         assert_eq!(refused["field"], field, "{path} {body}: {refused}");
     }
-    usable(&house, &session).await;
-    let sessions = house.get("/agent/session").await.expect_ok();
-    assert_eq!(sessions["sessions"].as_array().unwrap().len(), 1, "none was left behind");
+    assert_usable(&server, &session).await;
+    let sessions = server.get("/agent/session").await.expect_ok();
+    assert_eq!(sessions["sessions"].as_array().unwrap().len(), 1, "no session was created");
 }
 
 #[actix_web::test]
-async fn requests_that_are_no_requests() {
-    let house = TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE).start().await;
-    let session = house.create_session_at(1).await;
-    let post = |path: &str| house.request(Method::POST, path);
+async fn malformed_requests_are_rejected() {
+    let server = TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE).start().await;
+    let session = server.create_session_at(1).await;
+    let post = |path: &str| server.request(Method::POST, path);
     let json_type = ("content-type", "application/json");
     let broken =
         post("/agent/chat/stream").header(json_type.0, json_type.1).body("{\"session_id\": ");
@@ -158,90 +157,92 @@ async fn requests_that_are_no_requests() {
         ("/admin/actors/nobody/here".to_owned(), 404, "actor_not_found"),
         (format!("/agent/stream/{session}"), 400, "websocket_required"),
     ] {
-        let answered = house.get(&path).await;
-        assert_eq!(answered.body["code"], code, "{path}: {}", answered.body);
-        answered.expect_problem(status, code);
+        let response = server.get(&path).await;
+        assert_eq!(response.body["code"], code, "{path}: {}", response.body);
+        response.expect_problem(status, code);
     }
     for limit in ["0", "-1", "many"] {
-        let answered = house.get(&format!("{events}?limit={limit}")).await;
-        assert_eq!(answered.expect_problem(400, "invalid_query")["field"], "limit", "{limit}");
+        let response = server.get(&format!("{events}?limit={limit}")).await;
+        assert_eq!(response.expect_problem(400, "invalid_query")["field"], "limit", "{limit}");
     }
-    let wrong = house.delete("/agent/chat").await;
+    let wrong = server.delete("/agent/chat").await;
     assert!(wrong.headers.contains_key("allow"));
     wrong.expect_problem(405, "method_not_allowed");
-    let resumed = house.request(Method::GET, &events).header("last-event-id", "??");
+    let resumed = server.request(Method::GET, &events).header("last-event-id", "??");
     send(resumed).await.expect_problem(400, "cursor_invalid");
-    usable(&house, &session).await;
+    assert_usable(&server, &session).await;
 }
 
 #[actix_web::test]
-async fn x1_x3_who_may_come_in() {
-    let house =
+async fn x1_x3_requests_require_authentication_and_own_origin() {
+    let server =
         TestServerBuilder::with_script(ProviderProtocol::Anthropic, STALLS_ONCE).start().await;
-    let session = house.create_session_at(1).await;
+    let session = server.create_session_at(1).await;
     for path in ["/agent/session", "/agent/tools", "/admin/actors", "/metrics", "/agent/nothing"] {
-        let answered = send(house.request_without_token(Method::GET, path)).await;
-        assert!(answered.headers.contains_key("www-authenticate"), "{path}");
-        answered.expect_problem(401, "unauthorized");
-        let wrong = house.request_without_token(Method::GET, path).bearer_auth("guess");
+        let response = send(server.request_without_token(Method::GET, path)).await;
+        assert!(response.headers.contains_key("www-authenticate"), "{path}");
+        response.expect_problem(401, "unauthorized");
+        let wrong = server.request_without_token(Method::GET, path).bearer_auth("guess");
         send(wrong).await.expect_problem(401, "unauthorized");
     }
     let foreign =
-        house.request(Method::POST, "/agent/session").header("origin", "http://evil.test");
+        server.request(Method::POST, "/agent/session").header("origin", "http://evil.test");
     send(foreign.json(&json!({}))).await.expect_problem(403, "origin_forbidden");
-    let own = house.request(Method::POST, "/agent/session").header("origin", house.url());
+    let own = server.request(Method::POST, "/agent/session").header("origin", server.url());
     send(own.json(&json!({}))).await.expect_ok();
-    // A browser's way in: the link, then a cookie, which needs the page's own origin.
-    let link = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build();
-    let link = link.unwrap().get(format!("{}/?token={TOKEN}", house.url())).send().await.unwrap();
+    // A browser signs in by the link and gets a cookie; requests with it need the page's own origin.
+    let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build();
+    let link = client.unwrap().get(format!("{}/?token={TOKEN}", server.url()));
+    let link = link.send().await.unwrap();
     let cookie = link.headers()["set-cookie"].to_str().unwrap().to_owned();
-    // An old one: programs are told so, and people are shown the page, which has a form.
-    let old = || house.request_without_token(Method::GET, "/?token=old");
-    send(old()).await.expect_problem(401, "unauthorized");
-    let page = old().header("accept", "text/html,*/*;q=0.8").send().await.unwrap();
+    // An outdated link: API clients get a problem document, browsers get the page with its form.
+    let outdated = || server.request_without_token(Method::GET, "/?token=old");
+    send(outdated()).await.expect_problem(401, "unauthorized");
+    let page = outdated().header("accept", "text/html,*/*;q=0.8").send().await.unwrap();
     assert_eq!(page.status(), 401);
     assert!(page.headers()["content-type"].to_str().unwrap().starts_with("text/html"));
-    for words in ["HttpOnly", "SameSite=Strict"] {
-        assert!(cookie.contains(words), "{cookie}");
+    for attribute in ["HttpOnly", "SameSite=Strict"] {
+        assert!(cookie.contains(attribute), "{cookie}");
     }
     assert!(!cookie.contains(TOKEN), "{cookie}");
     let pair = cookie.split(';').next().unwrap();
-    let reads = house.request_without_token(Method::GET, "/agent/session").header("cookie", pair);
-    send(reads).await.expect_ok();
-    let writes =
-        || house.request_without_token(Method::POST, "/agent/session").header("cookie", pair);
-    send(writes().json(&json!({}))).await.expect_problem(403, "origin_forbidden");
-    send(writes().header("origin", house.url()).json(&json!({}))).await.expect_ok();
-    // The page's own form: no secret in an address, and from no other site.
+    let read = server.request_without_token(Method::GET, "/agent/session").header("cookie", pair);
+    send(read).await.expect_ok();
+    let write =
+        || server.request_without_token(Method::POST, "/agent/session").header("cookie", pair);
+    send(write().json(&json!({}))).await.expect_problem(403, "origin_forbidden");
+    send(write().header("origin", server.url()).json(&json!({}))).await.expect_ok();
+    // The page's sign-in form: the URL contains no secret, and other origins are rejected.
     let sign_in = |token: &str| {
-        house.request_without_token(Method::POST, "/sign-in").json(&json!({"token": token}))
+        server.request_without_token(Method::POST, "/sign-in").json(&json!({"token": token}))
     };
     send(sign_in(TOKEN)).await.expect_problem(403, "origin_forbidden");
     let foreign = sign_in(TOKEN).header("origin", "http://evil.test");
     send(foreign).await.expect_problem(403, "origin_forbidden");
-    let wrong = send(sign_in("guess").header("origin", house.url())).await;
+    let wrong = send(sign_in("guess").header("origin", server.url())).await;
     assert!(!wrong.headers.contains_key("set-cookie"));
     wrong.expect_problem(401, "unauthorized");
-    let empty = house.request_without_token(Method::POST, "/sign-in").header("origin", house.url());
+    let empty = server.request_without_token(Method::POST, "/sign-in").header("origin", server.url());
     send(empty).await.expect_problem(422, "invalid_request");
-    let right = send(sign_in(&format!(" {TOKEN}\n")).header("origin", house.url())).await;
-    assert_eq!(right.status, 204);
-    let given = right.headers["set-cookie"].to_str().unwrap();
-    let (given, attributes) = given.split_once(';').unwrap();
+    let signed_in = send(sign_in(&format!(" {TOKEN}\n")).header("origin", server.url())).await;
+    assert_eq!(signed_in.status, 204);
+    let form_cookie = signed_in.headers["set-cookie"].to_str().unwrap();
+    let (form_cookie, attributes) = form_cookie.split_once(';').unwrap();
     assert_eq!(attributes, cookie.split_once(';').unwrap().1, "the same as the link's");
-    let reads = house.request_without_token(Method::GET, "/agent/session").header("cookie", given);
-    send(reads).await.expect_ok();
-    assert_eq!(send(house.request_without_token(Method::GET, "/healthz")).await.status, 200);
-    assert_eq!(send(house.request_without_token(Method::GET, "/readyz")).await.status, 200);
-    usable(&house, &session).await;
+    let read =
+        server.request_without_token(Method::GET, "/agent/session").header("cookie", form_cookie);
+    send(read).await.expect_ok();
+    assert_eq!(send(server.request_without_token(Method::GET, "/healthz")).await.status, 200);
+    assert_eq!(send(server.request_without_token(Method::GET, "/readyz")).await.status, 200);
+    assert_usable(&server, &session).await;
 }
 
 #[actix_web::test]
-async fn heads_that_make_no_sense_are_no_errors_of_the_server() {
-    let house =
+async fn malformed_request_heads_return_400_and_log_no_error() {
+    let server =
         TestServerBuilder::with_script(ProviderProtocol::Anthropic, STALLS_ONCE).start().await;
-    let session = house.create_session_at(1).await;
-    let host = house.url().replace("http://", "");
+    let session = server.create_session_at(1).await;
+    let host = server.url().replace("http://", "");
     for head in
         ["nonsense\r\n\r\n", "GET / HTTP/1.1\r\nx\u{0}: 1\r\n\r\n", "GET / HTTP/9.9\r\n\r\n"]
     {
@@ -251,23 +252,23 @@ async fn heads_that_make_no_sense_are_no_errors_of_the_server() {
         socket.read_to_string(&mut answer).await.unwrap();
         assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
     }
-    usable(&house, &session).await;
-    let log = std::fs::read_to_string(house.folder().join("server.log")).unwrap();
+    assert_usable(&server, &session).await;
+    let log = std::fs::read_to_string(server.folder().join("server.log")).unwrap();
     assert!(!log.contains("ERROR"), "{log}");
 }
 
 #[actix_web::test]
-async fn e3_a_cursor_inside_a_character_or_beyond_the_text() {
-    let house = TestServerBuilder::with_script(ProviderProtocol::OpenAi, STORY).start().await;
-    let session = house.create_session_at(1).await;
-    let frames = house.chat_to_end(&session, "story").await;
+async fn e3_cursor_inside_a_character_or_beyond_the_text_is_rejected() {
+    let server = TestServerBuilder::with_script(ProviderProtocol::OpenAi, STORY).start().await;
+    let session = server.create_session_at(1).await;
+    let frames = server.chat_to_end(&session, "story").await;
     let opened = frames.iter().find(|frame| frame.kind() == "message_started").unwrap();
     let seq = &opened.data["seq"];
-    // "Zoë": its third character is the bytes 2 and 3.
-    let at = |offset: u64| format!("/agent/session/{session}/events?after={seq}.{offset}");
+    // In "Zoë", the third character consists of bytes 2 and 3.
+    let path_at = |offset: u64| format!("/agent/session/{session}/events?after={seq}.{offset}");
     for offset in [0, 1, 2, 4] {
-        house.get(&at(offset)).await.expect_ok();
+        server.get(&path_at(offset)).await.expect_ok();
     }
-    house.get(&at(3)).await.expect_problem(400, "cursor_invalid");
-    house.get(&at(1_000_000)).await.expect_problem(409, "cursor_ahead");
+    server.get(&path_at(3)).await.expect_problem(400, "cursor_invalid");
+    server.get(&path_at(1_000_000)).await.expect_problem(409, "cursor_ahead");
 }

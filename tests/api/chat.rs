@@ -1,4 +1,4 @@
-//! `greenroom chat` as a person sees it, in a terminal; and as programs do, without one.
+//! `greenroom chat`: interactive in a terminal, and piped without one.
 
 use crate::{
     harness::{POLL_INTERVAL, TEST_TIMEOUT, TestServer, TestServerBuilder},
@@ -18,8 +18,8 @@ const ENTER: &str = "\r";
 const CTRL_C: &str = "\u{3}";
 const CTRL_D: &str = "\u{4}";
 
-fn open(house: &TestServer, args: &[&str]) -> Terminal {
-    Terminal::open(house, 100, 50, &[&["chat"], args].concat(), &[])
+fn open(server: &TestServer, args: &[&str]) -> Terminal {
+    Terminal::open(server, 100, 50, &[&["chat"], args].concat(), &[])
 }
 
 async fn start_with_order_tool() -> TestServer {
@@ -31,17 +31,17 @@ async fn start_with_order_tool() -> TestServer {
     .await
 }
 
-/// The only session there is.
-async fn session(house: &TestServer) -> Value {
-    let sessions = house.get("/agent/session").await.expect_ok();
+/// The only session of the server.
+async fn session(server: &TestServer) -> Value {
+    let sessions = server.get("/agent/session").await.expect_ok();
     assert_eq!(sessions["sessions"].as_array().unwrap().len(), 1, "{sessions}");
     sessions["sessions"][0].clone()
 }
 
 #[actix_web::test]
-async fn g8_a_person_talks_and_approves_in_place() {
-    let house = TestServerBuilder::tour(ProviderProtocol::Anthropic).start().await;
-    let mut terminal = open(&house, &[]);
+async fn g8_user_chats_and_approves_a_call_inline() {
+    let server = TestServerBuilder::tour(ProviderProtocol::Anthropic).start().await;
+    let mut terminal = open(&server, &[]);
     terminal.wait_for_text("/help lists keys and commands").await;
     terminal.enter("Buy 1000 Tritanium at market price");
     terminal.wait_for_text("› Buy 1000 Tritanium at market price").await;
@@ -49,10 +49,10 @@ async fn g8_a_person_talks_and_approves_in_place() {
     terminal.wait_for_text("quantity 1000").await;
     terminal.wait_for_text("○ market_order_create waiting for approval").await;
     terminal.wait_for_text("Run it? y/n/e(dit)/s(ession) (9m").await;
-    assert_eq!(house.effects().len(), 0);
+    assert_eq!(server.effects().len(), 0);
     terminal.enter("perhaps");
     terminal.wait_for_text("y: yes, n: no").await;
-    assert_eq!(house.effects().len(), 0);
+    assert_eq!(server.effects().len(), 0);
     terminal.enter("y");
     terminal.wait_for_text("› yes").await;
     terminal
@@ -61,18 +61,18 @@ async fn g8_a_person_talks_and_approves_in_place() {
     terminal.wait_for_text("→ {\"name\":\"Tritanium\"").await;
     terminal.wait_for_text("Done: order **no. 7001** to buy 1,000 Tritanium").await;
     terminal.wait_for_text("tokens in").await;
-    assert_eq!(house.effects().len(), 1);
-    // It is recorded that the word came from the command line.
-    let approvals = house.get("/agent/approvals").await.expect_ok();
+    assert_eq!(server.effects().len(), 1);
+    // The decision records that its surface is the command line.
+    let approvals = server.get("/agent/approvals").await.expect_ok();
     assert_eq!(approvals["approvals"][0]["decisions"][0]["surface"], "cli");
-    // What was answered is gone from below, and what is typed is there.
+    // The answered approval disappears from the prompt area, and the prompt shows the typed text.
     terminal.press("next");
     terminal.wait_until("an empty prompt", |seen| seen.ends_with("› next")).await;
     assert!(!terminal.screen().contains("○"), "{}", terminal.screen());
     let seen = terminal.text_on_one_line();
-    for once in ["I'll check today's price first.", "● get_market_stats", "? market_order_create"]
+    for text in ["I'll check today's price first.", "● get_market_stats", "? market_order_create"]
     {
-        assert_eq!(seen.matches(once).count(), 1, "{once}: {}", terminal.screen());
+        assert_eq!(seen.matches(text).count(), 1, "{text}: {}", terminal.screen());
     }
     terminal.press("\u{15}");
     terminal.press(CTRL_D);
@@ -81,10 +81,10 @@ async fn g8_a_person_talks_and_approves_in_place() {
 }
 
 #[actix_web::test]
-async fn g8_a_narrow_terminal_without_colour_shows_it_all_and_takes_a_no() {
-    let house = start_with_order_tool().await;
+async fn g8_narrow_terminal_without_color_shows_the_approval_and_accepts_a_rejection() {
+    let server = start_with_order_tool().await;
     let env = [("NO_COLOR", "1")];
-    let mut terminal = Terminal::open(&house, 28, 40, &["chat"], &env);
+    let mut terminal = Terminal::open(&server, 28, 40, &["chat"], &env);
     terminal.wait_for_text("›").await;
     terminal.enter("go");
     terminal.wait_for_text("Run it?").await;
@@ -92,10 +92,10 @@ async fn g8_a_narrow_terminal_without_colour_shows_it_all_and_takes_a_no() {
     terminal.wait_for_text("✗ rejected:").await;
     terminal.wait_for_text("far too dear").await;
     terminal.wait_for_text("tokens in").await;
-    assert_eq!(house.effects().len(), 0);
+    assert_eq!(server.effects().len(), 0);
     let raw = terminal.raw();
     assert!(!raw.contains("\u{1b}[0m") && !raw.contains("\u{1b}[1m"), "{raw:?}");
-    // Wider, and narrower, what is typed stays one line.
+    // The typed text stays on one line when the terminal gets wider and narrower.
     for columns in [80, 20] {
         terminal.press("x");
         terminal.resize(columns, 40);
@@ -105,27 +105,27 @@ async fn g8_a_narrow_terminal_without_colour_shows_it_all_and_takes_a_no() {
 }
 
 #[actix_web::test]
-async fn g8_a_call_is_edited_in_the_persons_editor_or_in_place() {
-    let house = start_with_order_tool().await;
-    let editor = house.folder().join("editor.sh");
+async fn g8_call_is_edited_in_an_external_editor_or_inline() {
+    let server = start_with_order_tool().await;
+    let editor = server.folder().join("editor.sh");
     let script = "#!/bin/sh\nsed -i 's/\"quantity\": 10/\"quantity\": 3/' \"$1\"\n";
     std::fs::write(&editor, script).unwrap();
-    let made = std::process::Command::new("chmod").arg("+x").arg(&editor).status().unwrap();
-    assert!(made.success());
+    let chmod = std::process::Command::new("chmod").arg("+x").arg(&editor).status().unwrap();
+    assert!(chmod.success());
     let env = [("EDITOR", editor.to_str().unwrap())];
-    let mut terminal = Terminal::open(&house, 100, 50, &["chat"], &env);
+    let mut terminal = Terminal::open(&server, 100, 50, &["chat"], &env);
     terminal.wait_for_text("›").await;
     terminal.enter("go");
     terminal.wait_for_text("Run it?").await;
     terminal.enter("e");
     terminal.wait_for_text("› yes, with price=4.12 quantity=3").await;
     terminal.wait_for_text("tokens in").await;
-    assert_eq!(house.effects()[0]["arguments"]["quantity"], 3);
+    assert_eq!(server.effects()[0]["arguments"]["quantity"], 3);
     terminal.press(CTRL_D);
     assert_eq!(terminal.wait_for_exit().await, 0);
 
-    // In place: what can't be passed is refused, and asked for again.
-    let mut terminal = open(&house, &[]);
+    // Inline: invalid arguments are rejected, and approval is requested again.
+    let mut terminal = open(&server, &[]);
     terminal.wait_for_text("›").await;
     terminal.enter("go");
     terminal.wait_for_text("Run it?").await;
@@ -135,7 +135,9 @@ async fn g8_a_call_is_edited_in_the_persons_editor_or_in_place() {
     terminal.enter(r#"{"price": 4.12, "quantity": "five", "region_id": 10000002, "side": "buy", "type_id": 34}"#);
     terminal.wait_for_text("! ").await;
     terminal
-        .wait_until("it is asked again", |seen| seen.matches("? market_order_create").count() == 2)
+        .wait_until("approval is requested again", |seen| {
+            seen.matches("? market_order_create").count() == 2
+        })
         .await;
     terminal.enter("e");
     terminal.wait_for_text("Edit ›").await;
@@ -144,13 +146,13 @@ async fn g8_a_call_is_edited_in_the_persons_editor_or_in_place() {
         r#"{"price": 4.12, "quantity": 5, "region_id": 10000002, "side": "buy", "type_id": 34}"#,
     );
     terminal.wait_for_text("tokens in").await;
-    assert_eq!(house.effects()[1]["arguments"]["quantity"], 5);
+    assert_eq!(server.effects()[1]["arguments"]["quantity"], 5);
 }
 
 #[actix_web::test]
-async fn g9_a_word_for_the_session_is_given_once() {
-    let house = start_with_order_tool().await;
-    let mut terminal = open(&house, &[]);
+async fn g9_session_grant_is_requested_once() {
+    let server = start_with_order_tool().await;
+    let mut terminal = open(&server, &[]);
     terminal.wait_for_text("›").await;
     terminal.enter("go");
     terminal.wait_for_text("Run it?").await;
@@ -161,54 +163,54 @@ async fn g9_a_word_for_the_session_is_given_once() {
     let twice = |seen: &str| seen.matches("tokens in").count() == 2;
     terminal.wait_until("the second answer", twice).await;
     assert_eq!(terminal.text_on_one_line().matches("? market_order_create").count(), 1);
-    assert_eq!(house.effects().len(), 2);
+    assert_eq!(server.effects().len(), 2);
 }
 
 #[actix_web::test]
-async fn g11_a_question_that_is_answered_elsewhere_goes_away_and_the_draft_stays() {
-    // The model takes its time, so that somebody types before the question comes.
+async fn g11_approval_answered_elsewhere_closes_and_the_draft_is_kept() {
+    // The model is slow, so that the user can type before the approval is requested.
     let script =
         format!("[defaults]\ndelay_ms = 3000\n{}", tool_call_script("market_order_create", ORDER));
-    let house = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script).start().await;
-    let mut terminal = open(&house, &[]);
+    let server = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script).start().await;
+    let mut terminal = open(&server, &[]);
     terminal.wait_for_text("›").await;
     terminal.enter("go");
     terminal.press("yes of course");
     terminal.wait_until("the draft is typed", |seen| seen.ends_with("› yes of course")).await;
     terminal.wait_for_text("Run it?").await;
-    // What was being typed was no answer.
+    // The draft typed before the request is not taken as an answer.
     terminal.wait_until("an empty answer", |seen| seen.ends_with("›")).await;
-    assert_eq!(house.effects().len(), 0);
-    let waiting = house.get("/agent/approvals?state=pending").await.expect_ok();
+    assert_eq!(server.effects().len(), 0);
+    let waiting = server.get("/agent/approvals?state=pending").await.expect_ok();
     let id = waiting["approvals"][0]["approval_id"].as_str().unwrap().to_owned();
-    house.post(&format!("/agent/approvals/{id}"), json!({"decision": "approve"})).await.expect_ok();
+    server.post(&format!("/agent/approvals/{id}"), json!({"decision": "approve"})).await.expect_ok();
     terminal.wait_for_text("answered elsewhere: approved by admin (rest)").await;
     terminal.wait_for_text("tokens in").await;
     terminal.wait_until("the draft", |seen| seen.ends_with("› yes of course")).await;
-    assert_eq!(house.effects().len(), 1);
+    assert_eq!(server.effects().len(), 1);
 }
 
 #[actix_web::test]
-async fn s6_ctrl_c_cancels_and_twice_leaves() {
-    let house =
+async fn s6_ctrl_c_cancels_the_run_and_twice_exits() {
+    let server =
         TestServerBuilder::with_script(ProviderProtocol::Anthropic, STALLS_ONCE).start().await;
-    let mut terminal = open(&house, &[]);
+    let mut terminal = open(&server, &[]);
     terminal.wait_for_text("›").await;
     terminal.enter("stall");
     terminal.wait_for_text("This is the first half").await;
     terminal.press(CTRL_C);
     terminal.wait_for_text("cancelling …").await;
     terminal.wait_for_text("cancelled").await;
-    assert_eq!(session(&house).await["status"], "idle");
-    // It goes on: the next message is answered.
+    assert_eq!(session(&server).await["status"], "idle");
+    // The session stays usable: the next message is answered.
     terminal.enter("again");
     terminal.wait_for_text("Here I am.").await;
     terminal.wait_for_text("44 tokens in").await;
-    // What was being typed goes first.
+    // With a draft, Ctrl-C clears the draft first.
     terminal.press("half a tho");
-    terminal.wait_until("it is typed", |seen| seen.ends_with("› half a tho")).await;
+    terminal.wait_until("the draft is typed", |seen| seen.ends_with("› half a tho")).await;
     terminal.press(CTRL_C);
-    terminal.wait_until("it is gone", |seen| seen.ends_with('›')).await;
+    terminal.wait_until("the draft is cleared", |seen| seen.ends_with('›')).await;
     terminal.press(CTRL_C);
     terminal.wait_for_text("Ctrl-C again, or Ctrl-D, quits").await;
     terminal.press(CTRL_C);
@@ -216,57 +218,58 @@ async fn s6_ctrl_c_cancels_and_twice_leaves() {
 }
 
 #[actix_web::test]
-async fn d2_a_server_that_is_killed_in_the_middle_of_an_answer_is_found_again() {
+async fn d2_chat_reconnects_after_the_server_is_killed_mid_answer() {
     let script = format!("{STALLS_ONCE}{}", tool_call_script("market_order_create", ORDER));
-    let mut house = TestServerBuilder::with_script(ProviderProtocol::OpenAi, &script).start().await;
-    let mut terminal = open(&house, &[]);
+    let mut server = TestServerBuilder::with_script(ProviderProtocol::OpenAi, &script).start().await;
+    let mut terminal = open(&server, &[]);
     terminal.wait_for_text("›").await;
     terminal.enter("stall");
     terminal.wait_for_text("This is the first half").await;
-    let url = house.url().to_owned();
-    house.kill().await;
+    let url = server.url().to_owned();
+    server.kill().await;
     terminal.wait_for_text("connection lost").await;
     terminal.wait_for_text("reconnecting").await;
-    // One can go on typing.
+    // The user can keep typing while disconnected.
     terminal.press("go");
-    terminal.wait_until("it is typed", |seen| seen.ends_with("› go")).await;
-    house.start_at(&url).await;
+    terminal.wait_until("the draft is typed", |seen| seen.ends_with("› go")).await;
+    server.start_at(&url).await;
     terminal.wait_for_text("reconnected").await;
     terminal.wait_for_text("the message was interrupted and is repeated").await;
     terminal.wait_for_text(STALLED_TEXT).await;
     terminal.wait_for_text("tokens in").await;
-    // And again, while it asks: the question comes back, and its answer counts once.
+    // The same while an approval is open: it is requested again, and its answer counts once.
     terminal.press(ENTER);
     terminal.wait_for_text("Run it?").await;
-    house.kill().await;
+    server.kill().await;
     let twice = |seen: &str| seen.matches("connection lost").count() == 2;
-    terminal.wait_until("it is lost again", twice).await;
-    house.start_at(&url).await;
-    terminal.wait_until("it is back", |seen| seen.matches("reconnected").count() == 2).await;
+    terminal.wait_until("the connection is lost again", twice).await;
+    server.start_at(&url).await;
+    let twice = |seen: &str| seen.matches("reconnected").count() == 2;
+    terminal.wait_until("the connection is back", twice).await;
     terminal.enter("y");
     terminal.wait_for_text("Read: ").await;
-    assert_eq!(house.effects().len(), 1);
-    let put = terminal.text_on_one_line().matches("? market_order_create").count();
-    assert_eq!(put, 1, "{}", terminal.screen());
-    session(&house).await;
+    assert_eq!(server.effects().len(), 1);
+    let requests = terminal.text_on_one_line().matches("? market_order_create").count();
+    assert_eq!(requests, 1, "{}", terminal.screen());
+    session(&server).await;
 }
 
 #[actix_web::test]
-async fn r2_a_retry_is_seen_and_a_session_is_taken_up_again() {
+async fn r2_retry_is_shown_and_a_second_client_resumes_the_session() {
     let setup = TestServerBuilder::with_script(
         ProviderProtocol::Anthropic,
         &tool_call_script("get_production_cost", "{ type_id = 622 }"),
     );
     let slow = "[tools.get_production_cost]\nrisk = 'read_only'\nretry = { max = 3, base = '8s', cap = '8s' }";
-    let house = setup.with_catalog(slow).start().await;
-    let session = house.create_session_at(1).await;
-    let mut terminal = open(&house, &["--session", &session]);
+    let server = setup.with_catalog(slow).start().await;
+    let session = server.create_session_at(1).await;
+    let mut terminal = open(&server, &["--session", &session]);
     terminal.wait_for_text(&format!("session {session}")).await;
     terminal.enter("go");
     terminal.wait_for_text("○ get_production_cost attempt 1 failed, retrying").await;
     terminal.wait_for_text("temporary: price feed unavailable").await;
-    // Somebody who comes later sees all of it, and so does who was there.
-    let mut second = open(&house, &["--session", &session]);
+    // A client that connects later sees the whole run, as the first client does.
+    let mut second = open(&server, &["--session", &session]);
     second.wait_for_text("› go").await;
     second.wait_for_text("Calling.").await;
     terminal.press(CTRL_C);
@@ -279,7 +282,7 @@ async fn r2_a_retry_is_seen_and_a_session_is_taken_up_again() {
 }
 
 #[actix_web::test]
-async fn x5_what_model_and_tools_say_does_not_control_the_terminal() {
+async fn x5_model_and_tool_output_cannot_control_the_terminal() {
     let evil = r"\u001b[2J\u001b]0;owned\u0007\u001b[31mred\u0008\u009b1;1H";
     let script = format!(
         r#"
@@ -297,8 +300,8 @@ step = 1
 text = "Done."
 "#
     );
-    let house = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script).start().await;
-    let mut terminal = open(&house, &[]);
+    let server = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script).start().await;
+    let mut terminal = open(&server, &[]);
     terminal.wait_for_text("›").await;
     terminal.enter("go");
     terminal.wait_for_text("tokens in").await;
@@ -314,155 +317,160 @@ text = "Done."
     }
 }
 
-/// `greenroom chat` without a terminal.
-fn spawn_piped(house: &TestServer, args: &[&str]) -> Child {
+/// Starts `greenroom chat` without a terminal.
+fn spawn_piped(server: &TestServer, args: &[&str]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_greenroom"));
-    command.arg("chat").args(args).current_dir(house.folder()).kill_on_drop(true);
-    command.env_clear().envs(environment(house.url()));
+    command.arg("chat").args(args).current_dir(server.folder()).kill_on_drop(true);
+    command.env_clear().envs(environment(server.url()));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.spawn().expect("the program can be started")
+    command.spawn().expect("the binary can be started")
 }
 
 struct ProcessOutput {
     code: Option<i32>,
-    out: String,
-    err: String,
+    stdout: String,
+    stderr: String,
 }
 
 async fn wait_for_output(mut child: Child) -> ProcessOutput {
     drop(child.stdin.take());
     let output = tokio::time::timeout(TEST_TIMEOUT, child.wait_with_output()).await;
-    let output = output.expect("it ends").expect("its end is known");
-    let text = |bytes| String::from_utf8(bytes).expect("it is text");
-    ProcessOutput { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    let output = output.expect("the process exits").expect("the exit status is known");
+    let text = |bytes| String::from_utf8(bytes).expect("the output is UTF-8");
+    ProcessOutput {
+        code: output.status.code(),
+        stdout: text(output.stdout),
+        stderr: text(output.stderr),
+    }
 }
 
-async fn chat_piped(house: &TestServer, args: &[&str], message: &str) -> ProcessOutput {
-    let mut child = spawn_piped(house, args);
+async fn chat_piped(server: &TestServer, args: &[&str], message: &str) -> ProcessOutput {
+    let mut child = spawn_piped(server, args);
     child.stdin.take().unwrap().write_all(message.as_bytes()).await.unwrap();
     wait_for_output(child).await
 }
 
 #[actix_web::test]
-async fn a_message_is_piped_in_and_its_answer_comes_out() {
+async fn piped_message_prints_its_answer() {
     let script = format!("{STALLS_ONCE}{STORY}{}", tool_call_script("market_order_create", ORDER));
     let script = format!(
         "{script}[[rule]]\nuser = 'refuse'\nfail = {{ status = 401 }}\n[[rule.reply]]\ntext = ''"
     );
-    let house = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script).start().await;
-    let story = chat_piped(&house, &[], "a story\n").await;
-    assert_eq!(story.code, Some(0), "{}", story.err);
-    assert_eq!(story.out.matches("goes home").count(), 12, "{}", story.out);
+    let server = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script).start().await;
+    let story = chat_piped(&server, &[], "a story\n").await;
+    assert_eq!(story.code, Some(0), "{}", story.stderr);
+    assert_eq!(story.stdout.matches("goes home").count(), 12, "{}", story.stdout);
     assert!(
-        story.out.ends_with("goes home; \n") && story.err.contains("tokens in"),
+        story.stdout.ends_with("goes home; \n") && story.stderr.contains("tokens in"),
         "{}",
-        story.err
+        story.stderr
     );
 
-    let failed = chat_piped(&house, &[], "refuse").await;
-    assert_eq!((failed.code, failed.out.as_str()), (Some(1), ""));
-    assert!(failed.err.contains("! ") && failed.err.contains("failed"), "{}", failed.err);
+    let failed = chat_piped(&server, &[], "refuse").await;
+    assert_eq!((failed.code, failed.stdout.as_str()), (Some(1), ""));
+    assert!(failed.stderr.contains("! ") && failed.stderr.contains("failed"), "{}", failed.stderr);
 
-    // Nobody is here to ask: it says so, and waits for who may answer; or not.
-    let asked = chat_piped(&house, &["--no-wait"], "go").await;
-    assert_eq!((asked.code, asked.out.as_str()), (Some(3), "Calling.\n"), "{}", asked.err);
-    assert!(asked.err.contains("? market_order_create"), "{}", asked.err);
-    let mut child = spawn_piped(&house, &["go"]);
-    let mut told = BufReader::new(child.stderr.take().unwrap()).lines();
-    while let Some(line) = told.next_line().await.unwrap() {
+    // Without a terminal, the command reports the request and waits for an answer elsewhere, or exits.
+    let refused = chat_piped(&server, &["--no-wait"], "go").await;
+    let result = (refused.code, refused.stdout.as_str());
+    assert_eq!(result, (Some(3), "Calling.\n"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("? market_order_create"), "{}", refused.stderr);
+    let mut child = spawn_piped(&server, &["go"]);
+    let mut stderr = BufReader::new(child.stderr.take().unwrap()).lines();
+    while let Some(line) = stderr.next_line().await.unwrap() {
         if line.contains("waiting for approval") {
             break;
         }
     }
-    let waiting = house.get("/agent/approvals?state=pending&limit=1").await.expect_ok();
+    let waiting = server.get("/agent/approvals?state=pending&limit=1").await.expect_ok();
     let id = waiting["approvals"][0]["approval_id"].as_str().unwrap().to_owned();
-    house.post(&format!("/agent/approvals/{id}"), json!({"decision": "approve"})).await.expect_ok();
+    server.post(&format!("/agent/approvals/{id}"), json!({"decision": "approve"})).await.expect_ok();
     let approved = wait_for_output(child).await;
     assert_eq!(approved.code, Some(0));
-    assert!(approved.out.starts_with("Calling.\nRead: "), "{}", approved.out);
+    assert!(approved.stdout.starts_with("Calling.\nRead: "), "{}", approved.stdout);
 
     for (args, message) in [
         (&[][..], ""),
         (&["--session", "nonsense"], "hi"),
         (&["--agent", "a", "--session", "b"], "hi"),
     ] {
-        let wrong = chat_piped(&house, args, message).await;
-        assert_eq!((wrong.code, wrong.out.as_str()), (Some(2), ""), "{args:?}: {}", wrong.err);
+        let wrong = chat_piped(&server, args, message).await;
+        assert_eq!((wrong.code, wrong.stdout.as_str()), (Some(2), ""), "{args:?}: {}", wrong.stderr);
     }
-    let unknown = chat_piped(&house, &["--agent", "nobody"], "hi").await;
+    let unknown = chat_piped(&server, &["--agent", "nobody"], "hi").await;
     assert_eq!(unknown.code, Some(1));
-    assert!(unknown.err.contains("unknown agent `nobody`"), "{}", unknown.err);
+    assert!(unknown.stderr.contains("unknown agent `nobody`"), "{}", unknown.stderr);
 }
 
 #[actix_web::test]
-async fn s6_an_interrupt_cancels_what_was_piped_in() {
-    let house =
+async fn s6_sigint_cancels_a_piped_run() {
+    let server =
         TestServerBuilder::with_script(ProviderProtocol::Anthropic, STALLS_ONCE).start().await;
-    let child = spawn_piped(&house, &["stall"]);
-    let waits = async {
+    let child = spawn_piped(&server, &["stall"]);
+    let poll = async {
         loop {
-            let sessions = house.get("/agent/session").await.expect_ok();
+            let sessions = server.get("/agent/session").await.expect_ok();
             if sessions["sessions"][0]["status"] == "running" {
                 break;
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    tokio::time::timeout(TEST_TIMEOUT, waits).await.expect("it runs");
-    let session = session(&house).await["session_id"].as_str().unwrap().to_owned();
-    house.subscribe(&session, "0").await.read_until("text").await;
+    tokio::time::timeout(TEST_TIMEOUT, poll).await.expect("the session runs");
+    let session = session(&server).await["session_id"].as_str().unwrap().to_owned();
+    server.subscribe(&session, "0").await.read_until("text").await;
     let id = nix::unistd::Pid::from_raw(i32::try_from(child.id().unwrap()).unwrap());
     nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGINT).unwrap();
-    let ended = wait_for_output(child).await;
-    assert_eq!(ended.code, Some(1), "{}", ended.err);
-    assert!(ended.err.contains("cancelled"), "{}", ended.err);
-    assert!(ended.out.starts_with("This is the first half"), "what was said stays: {}", ended.out);
+    let output = wait_for_output(child).await;
+    assert_eq!(output.code, Some(1), "{}", output.stderr);
+    assert!(output.stderr.contains("cancelled"), "{}", output.stderr);
+    let stdout = &output.stdout;
+    assert!(stdout.starts_with("This is the first half"), "the text is kept: {stdout}");
 }
 
 #[actix_web::test]
-async fn a_program_talks_in_json_lines_and_answers_questions() {
-    let mut house = start_with_order_tool().await;
-    let mut child = spawn_piped(&house, &["--json"]);
+async fn json_mode_exchanges_frames_and_answers_approvals() {
+    let mut server = start_with_order_tool().await;
+    let mut child = spawn_piped(&server, &["--json"]);
     let mut input = child.stdin.take().unwrap();
     let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
     input.write_all(b"go\n").await.unwrap();
-    let mut heard = Vec::new();
-    let mut until = async |kind: &str, heard: &mut Vec<Value>| loop {
+    let mut read_until = async |kind: &str| loop {
         let line = tokio::time::timeout(TEST_TIMEOUT, output.next_line())
             .await
-            .expect("it says something");
-        let frame: Value = serde_json::from_str(&line.unwrap().expect("it goes on")).unwrap();
-        heard.push(frame.clone());
+            .expect("the program prints a line");
+        let line = line.unwrap().expect("the output is still open");
+        let frame: Value = serde_json::from_str(&line).unwrap();
         if frame["type"] == kind {
             return frame;
         }
     };
-    let asked = until("tool.approval.request", &mut heard).await;
-    // Connections that are lost come back here, too.
-    let url = house.url().to_owned();
-    house.kill().await;
-    until("connection.lost", &mut heard).await;
-    house.start_at(&url).await;
-    until("connection.back", &mut heard).await;
-    let again = until("tool.approval.request", &mut heard).await;
-    assert_eq!(again["toolCallId"], asked["toolCallId"]);
-    let word = json!({"type": "tool.approval.response", "toolCallId": asked["toolCallId"], "approved": true});
-    input.write_all(format!("{word}\n").as_bytes()).await.unwrap();
-    let end = until("chat.stream.end", &mut heard).await;
+    let request = read_until("tool.approval.request").await;
+    // Lost connections are restored in this mode, too.
+    let url = server.url().to_owned();
+    server.kill().await;
+    read_until("connection.lost").await;
+    server.start_at(&url).await;
+    read_until("connection.back").await;
+    let repeated = read_until("tool.approval.request").await;
+    assert_eq!(repeated["toolCallId"], request["toolCallId"]);
+    let response = json!({"type": "tool.approval.response", "toolCallId": request["toolCallId"], "approved": true});
+    input.write_all(format!("{response}\n").as_bytes()).await.unwrap();
+    let end = read_until("chat.stream.end").await;
     assert_eq!(end["outcome"], "completed");
-    // The next one belongs to the same session.
+    // The next message belongs to the same session.
     input.write_all(b"{\"content\": \"again\", \"id\": \"mine\"}\n").await.unwrap();
-    let start = until("chat.stream.start", &mut heard).await;
+    let start = read_until("chat.stream.start").await;
     assert_eq!(start["requestId"], "mine");
-    until("chat.stream.end", &mut heard).await;
+    read_until("chat.stream.end").await;
     drop(input);
     let status = tokio::time::timeout(TEST_TIMEOUT, child.wait()).await.unwrap().unwrap();
     assert_eq!(status.code(), Some(0));
-    let mut err = String::new();
-    child.stderr.take().unwrap().read_to_string(&mut err).await.unwrap();
-    assert_eq!(err, "");
-    assert_eq!(house.effects().len(), 1);
-    session(&house).await;
+    let mut stderr = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut stderr).await.unwrap();
+    assert_eq!(stderr, "");
+    assert_eq!(server.effects().len(), 1);
+    session(&server).await;
 }
 
 fn approval_frame(approval: Value) -> Value {
@@ -470,7 +478,7 @@ fn approval_frame(approval: Value) -> Value {
 }
 
 #[actix_web::test]
-async fn g6_g14_d3_plans_budgets_and_unknown_outcomes_are_asked_in_place() {
+async fn g6_g14_d3_plans_budgets_and_unknown_outcomes_are_answered_inline() {
     let step = |description: &str, tool: Option<&str>, risk: &str| {
         let mut step =
             json!({"description": description, "risk": risk, "needsApproval": tool.is_some()});
@@ -481,7 +489,7 @@ async fn g6_g14_d3_plans_budgets_and_unknown_outcomes_are_asked_in_place() {
     };
     let end = json!({"type": "chat.stream.end", "outcome": "completed",
         "usage": {"inputTokens": 12, "outputTokens": 3, "costUSD": 0.5}});
-    let stage = ScriptedGateway::start(vec![
+    let gateway = ScriptedGateway::start(vec![
         vec![
             json!({"type": "chat.stream.start", "sessionId": "s", "runId": "r", "model": "m"}),
             json!({
@@ -509,7 +517,7 @@ async fn g6_g14_d3_plans_budgets_and_unknown_outcomes_are_asked_in_place() {
     ])
     .await;
     let folder = tempfile::tempdir().unwrap();
-    let mut terminal = Terminal::open_at(stage.url(), folder.path(), 80, 50, &["chat"], &[]);
+    let mut terminal = Terminal::open_at(gateway.url(), folder.path(), 80, 50, &["chat"], &[]);
     terminal.wait_for_text("›").await;
     terminal.enter("do it");
     terminal.wait_for_text("2. buy buy high risk needs approval").await;
@@ -529,8 +537,8 @@ async fn g6_g14_d3_plans_budgets_and_unknown_outcomes_are_asked_in_place() {
     terminal.wait_for_text("Who are you?").await;
     terminal.enter("{\"name\": \"ann\"}");
     terminal.wait_for_text("All done. 12 tokens in, 3 out, $0.5000").await;
-    let heard = stage.received();
-    let mut approval = heard[1].clone();
+    let received = gateway.received();
+    let mut approval = received[1].clone();
     approval.as_object_mut().unwrap().retain(|name, _| name != "id" && name != "requestId");
     let expected = json!({
         "type": "preflight.approval", "approved": true, "editedSteps": [
@@ -546,13 +554,13 @@ async fn g6_g14_d3_plans_budgets_and_unknown_outcomes_are_asked_in_place() {
         posted("p-3", json!({"decision": "done", "value": {"order": 7}})),
         posted("p-4", json!({"decision": "answer", "value": {"name": "ann"}})),
     ];
-    assert_eq!(heard[2..], expected);
+    assert_eq!(received[2..], expected);
 }
 
 #[actix_web::test]
-async fn g8_a_terminal_that_cannot_be_drawn_on_is_written_on() {
-    let house = start_with_order_tool().await;
-    let mut terminal = Terminal::open(&house, 100, 50, &["chat"], &[("TERM", "dumb")]);
+async fn g8_dumb_terminal_uses_plain_output() {
+    let server = start_with_order_tool().await;
+    let mut terminal = Terminal::open(&server, 100, 50, &["chat"], &[("TERM", "dumb")]);
     terminal.enter("go");
     terminal.wait_for_text("Calling.").await;
     terminal.wait_for_text("Run it? y/n/e(dit)/s(ession)").await;
@@ -560,7 +568,7 @@ async fn g8_a_terminal_that_cannot_be_drawn_on_is_written_on() {
     terminal.wait_for_text("Read: ").await;
     terminal.wait_for_text("tokens in").await;
     assert!(!terminal.raw().contains('\u{1b}'), "{:?}", terminal.raw());
-    assert_eq!(house.effects().len(), 1);
+    assert_eq!(server.effects().len(), 1);
     terminal.press(CTRL_D);
     assert_eq!(terminal.wait_for_exit().await, 0);
 }

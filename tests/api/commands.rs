@@ -1,4 +1,4 @@
-//! The command line.
+//! The commands of the `greenroom` binary.
 
 use crate::{
     harness::{TOKEN, TestServerBuilder, market_binary, run},
@@ -28,15 +28,15 @@ fn write_configuration(folder: &Path, more: &str) {
 }
 
 #[actix_web::test]
-async fn g1_tools_tells_each_tools_risk_and_why() {
+async fn g1_tools_command_lists_risk_and_reason_of_each_tool() {
     let folder = tempfile::tempdir().unwrap();
     write_configuration(folder.path(), "");
     let listed = run(folder.path(), &["tools"], &[]).await;
     assert!(listed.status.success(), "{}", combined_output(&listed));
     let text = stdout(&listed);
     let line = |name: &str| {
-        let named = |line: &&str| line.trim_start().starts_with(name);
-        text.lines().find(named).unwrap_or_else(|| panic!("{text}"))
+        let matches = |line: &&str| line.trim_start().starts_with(name);
+        text.lines().find(matches).unwrap_or_else(|| panic!("{text}"))
     };
     assert!(line("market:").contains("21 tools"));
     let words: Vec<_> = line("wallet_transfer").split_whitespace().collect();
@@ -49,43 +49,43 @@ async fn g1_tools_tells_each_tools_risk_and_why() {
     let order = tools.iter().find(|tool| tool["name"] == "market_order_create").unwrap();
     assert_eq!(order["levels"], json!(["deny", "ask", "ask", "allow"]));
     assert_eq!((&order["risk"], &order["repeatable"]), (&json!("write_high_risk"), &json!(true)));
-    assert!(!folder.path().join("greenroom.db").exists(), "it only looks");
+    assert!(!folder.path().join("greenroom.db").exists(), "the command creates no database");
 }
 
 #[actix_web::test]
-async fn a4_doctor_says_what_is_wrong() {
+async fn a4_doctor_reports_problems() {
     let folder = tempfile::tempdir().unwrap();
     write_configuration(folder.path(), "");
-    // Somebody may work with the default port here.
+    // The default port may be in use on this machine.
     let any_port = [("GREENROOM_LISTEN", "127.0.0.1:0")];
-    let well = run(folder.path(), &["doctor"], &any_port).await;
-    assert!(well.status.success(), "{}", combined_output(&well));
-    for words in [
+    let healthy = run(folder.path(), &["doctor"], &any_port).await;
+    assert!(healthy.status.success(), "{}", combined_output(&healthy));
+    for line in [
         "ok    configuration",
         "ok    database",
         "ok    agent default",
         "ok    tools market: 21 tools",
     ] {
-        assert!(stdout(&well).contains(words), "{words} in {}", stdout(&well));
+        assert!(stdout(&healthy).contains(line), "{line} in {}", stdout(&healthy));
     }
     write_configuration(folder.path(), "[mcpServers.broken]\ncommand = '/nonexistent/program'");
-    let ill = run(folder.path(), &["doctor"], &[]).await;
-    assert!(!ill.status.success());
-    assert!(stdout(&ill).contains("FAIL  tools broken"), "{}", combined_output(&ill));
+    let output = run(folder.path(), &["doctor"], &[]).await;
+    assert!(!output.status.success());
+    assert!(stdout(&output).contains("FAIL  tools broken"), "{}", combined_output(&output));
     write_configuration(folder.path(), "nonsense = true");
-    let ill = run(folder.path(), &["doctor"], &[]).await;
-    assert!(!ill.status.success());
-    assert!(stdout(&ill).contains("FAIL  configuration") && stdout(&ill).contains("nonsense"));
-    let ill = run(folder.path(), &["serve"], &[]).await;
+    let output = run(folder.path(), &["doctor"], &[]).await;
+    assert!(!output.status.success());
+    assert!(stdout(&output).contains("FAIL  configuration") && stdout(&output).contains("nonsense"));
+    let output = run(folder.path(), &["serve"], &[]).await;
     assert!(
-        !ill.status.success() && combined_output(&ill).contains("nonsense"),
+        !output.status.success() && combined_output(&output).contains("nonsense"),
         "{}",
-        combined_output(&ill)
+        combined_output(&output)
     );
 }
 
 #[actix_web::test]
-async fn d5_migrate_brings_a_database_up_to_date() {
+async fn d5_migrate_updates_the_schema() {
     let folder = tempfile::tempdir().unwrap();
     let first = run(folder.path(), &["migrate"], &[]).await;
     assert!(
@@ -105,17 +105,17 @@ async fn d5_migrate_brings_a_database_up_to_date() {
 }
 
 #[actix_web::test]
-async fn x1_serve_refuses_the_open_network_without_authentication() {
+async fn x1_serve_refuses_a_public_address_without_authentication() {
     let folder = tempfile::tempdir().unwrap();
     let refused = run(folder.path(), &["serve"], &[("GREENROOM_LISTEN", "0.0.0.0:0")]).await;
     assert!(!refused.status.success());
-    let said = combined_output(&refused);
-    assert!(said.contains("0.0.0.0"), "{said}");
-    assert!(!folder.path().join("greenroom.db").exists(), "nothing was created: {said}");
+    let output = combined_output(&refused);
+    assert!(output.contains("0.0.0.0"), "{output}");
+    assert!(!folder.path().join("greenroom.db").exists(), "nothing was created: {output}");
 }
 
 #[actix_web::test]
-async fn a_port_that_is_taken_is_said() {
+async fn port_in_use_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
@@ -129,59 +129,60 @@ async fn a_port_that_is_taken_is_said() {
 }
 
 #[actix_web::test]
-async fn events_prints_all_of_a_session() {
-    let house =
+async fn events_command_prints_all_events_of_a_session() {
+    let server =
         TestServerBuilder::with_script(ProviderProtocol::Anthropic, STALLS_ONCE).start().await;
-    let session = house.create_session_at(1).await;
-    // More than a page.
+    let session = server.create_session_at(1).await;
+    // More than one page of events.
     for _ in 0..15 {
-        house.chat_to_end(&session, "again").await;
+        server.chat_to_end(&session, "again").await;
     }
-    let address = house.url().trim_start_matches("http://").to_owned();
+    let address = server.url().trim_start_matches("http://").to_owned();
     let env = [("GREENROOM_LISTEN", address.as_str()), ("GREENROOM_TOKEN", TOKEN)];
     let args = ["events", "--session", &session, "--json"];
-    let printed = run(house.folder(), &args, &env).await;
+    let printed = run(server.folder(), &args, &env).await;
     assert!(printed.status.success(), "{}", combined_output(&printed));
     let printed: Vec<Value> =
         stdout(&printed).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let events = house.events(&session).await;
+    let events = server.events(&session).await;
     assert!(events.len() > 100, "{}", events.len());
     assert_eq!(printed.len(), events.len(), "all pages");
     assert_eq!(printed, events);
     let args = ["events", "--session", &session, "--after", "3"];
-    let printed = run(house.folder(), &args, &env).await;
+    let printed = run(server.folder(), &args, &env).await;
     assert_eq!(stdout(&printed).lines().count(), events.len() - 3);
     let args = ["events", "--session", "0198c0de-0000-7000-8000-000000000001"];
-    let unknown = run(house.folder(), &args, &env).await;
+    let unknown = run(server.folder(), &args, &env).await;
     assert!(!unknown.status.success() && combined_output(&unknown).contains("session not found"));
-    let nobody = run(house.folder(), &args, &[("GREENROOM_LISTEN", "127.0.0.1:1"), env[1]]).await;
-    assert!(combined_output(&nobody).contains("no server at http://127.0.0.1:1"));
+    let env = [("GREENROOM_LISTEN", "127.0.0.1:1"), env[1]];
+    let unreachable = run(server.folder(), &args, &env).await;
+    assert!(combined_output(&unreachable).contains("no server at http://127.0.0.1:1"));
 }
 
-/// Whatever the examples for Grafana and Prometheus ask for is something that the server tells.
+/// The examples for Grafana and Prometheus use only metrics that `docs/operations.md` documents.
 #[actix_web::test]
-async fn a4_the_examples_ask_for_metrics_that_are_documented() {
+async fn a4_example_dashboards_use_documented_metrics() {
     let read = |path: &str| {
         std::fs::read_to_string(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(path))
             .unwrap()
     };
-    let told = read("docs/operations.md");
+    let documentation = read("docs/operations.md");
     let metric = regex::Regex::new("greenroom_[a-z_]+").unwrap();
     for file in ["grafana.json", "alerts.yml"] {
         let text = read(&format!("examples/observability/{file}"));
-        let asked: std::collections::BTreeSet<_> =
-            metric.find_iter(&text).map(|found| found.as_str()).collect();
-        // A histogram is told of as one.
-        let asked: std::collections::BTreeSet<_> = asked
+        let names: std::collections::BTreeSet<_> =
+            metric.find_iter(&text).map(|name| name.as_str()).collect();
+        // Histograms are documented without the suffixes of their series.
+        let names: std::collections::BTreeSet<_> = names
             .into_iter()
             .map(|name| {
-                let ends = ["_bucket", "_sum", "_count"];
-                ends.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name)
+                let suffixes = ["_bucket", "_sum", "_count"];
+                suffixes.iter().find_map(|suffix| name.strip_suffix(suffix)).unwrap_or(name)
             })
             .collect();
-        assert!(asked.len() > 5, "{asked:?}");
-        for name in asked {
-            assert!(told.contains(&format!("`{name}")), "{file} asks for {name}");
+        assert!(names.len() > 5, "{names:?}");
+        for name in names {
+            assert!(documentation.contains(&format!("`{name}")), "{file} uses {name}");
         }
     }
     let dashboard: serde_json::Value =
@@ -190,20 +191,20 @@ async fn a4_the_examples_ask_for_metrics_that_are_documented() {
 }
 
 #[actix_web::test]
-async fn m6_metrics_count_runs_calls_and_tokens_of_each_agent() {
-    let house =
+async fn m6_metrics_count_runs_calls_and_tokens_per_agent() {
+    let server =
         crate::harness::TestServerBuilder::tour(greenroom::rehearsal::ProviderProtocol::Anthropic)
             .start()
             .await;
-    let session = house.create_session_at(1).await;
-    house.chat_to_end(&session, "What is the current sell price of Tritanium in Jita?").await;
-    house.chat_to_end(&session, "Transfer 100M ISK to character XYZ").await;
-    let request = house.request(reqwest::Method::GET, "/metrics");
+    let session = server.create_session_at(1).await;
+    server.chat_to_end(&session, "What is the current sell price of Tritanium in Jita?").await;
+    server.chat_to_end(&session, "Transfer 100M ISK to character XYZ").await;
+    let request = server.request(reqwest::Method::GET, "/metrics");
     let text = request.send().await.unwrap().text().await.unwrap();
-    let value = |line: &str| {
-        let found = text.lines().find(|it| it.starts_with(line));
-        let found = found.unwrap_or_else(|| panic!("no {line} in {text}"));
-        found.rsplit(' ').next().unwrap().parse::<f64>().unwrap()
+    let value = |series: &str| {
+        let line = text.lines().find(|line| line.starts_with(series));
+        let line = line.unwrap_or_else(|| panic!("no {series} in {text}"));
+        line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()
     };
     assert_eq!(value(r#"greenroom_runs_total{agent="default",outcome="completed"}"#), 2.0);
     assert_eq!(value(r#"greenroom_calls_total{agent="default",outcome="completed"}"#), 1.0);
@@ -215,13 +216,13 @@ async fn m6_metrics_count_runs_calls_and_tokens_of_each_agent() {
     assert_eq!(value(r#"greenroom_actors{kind="Session"}"#), 1.0);
     assert_eq!(value(r#"greenroom_actors_waiting{kind="Session"}"#), 0.0);
     assert!(value(r#"greenroom_mailbox_depth_max{kind="EventBus"}"#) >= 0.0);
-    // What was stored together, and what the bus was told: each commit once.
-    let stored = value("greenroom_journal_batch_commits_sum");
-    let together = value("greenroom_journal_batch_commits_count");
-    assert!(stored >= together && together >= 2.0, "{stored} in {together}");
-    assert_eq!(value(r#"greenroom_journal_batch_commits_bucket{le="+Inf"}"#), together);
-    assert_eq!(value("greenroom_journal_batch_seconds_count"), together);
-    assert_eq!(value("greenroom_bus_lag_seconds_count"), stored);
-    // The scripted model has no price: said to be unknown, not zero.
+    // Each commit is in one write batch and is published to the bus once.
+    let commits = value("greenroom_journal_batch_commits_sum");
+    let batches = value("greenroom_journal_batch_commits_count");
+    assert!(commits >= batches && batches >= 2.0, "{commits} in {batches}");
+    assert_eq!(value(r#"greenroom_journal_batch_commits_bucket{le="+Inf"}"#), batches);
+    assert_eq!(value("greenroom_journal_batch_seconds_count"), batches);
+    assert_eq!(value("greenroom_bus_lag_seconds_count"), commits);
+    // The scripted model has no price: the cost is reported as unknown, not as zero.
     assert_eq!(value(r#"greenroom_unpriced_runs_total{agent="default"}"#), 2.0);
 }

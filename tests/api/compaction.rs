@@ -1,5 +1,5 @@
-//! A long conversation, whose older part is summarised again and again (C4). The rehearsal refuses
-//! what a provider would, such as a call without its result.
+//! Repeated compaction of a long conversation (C4). The scripted model rejects requests that a
+//! provider would reject, such as a call without its result.
 
 use crate::{
     harness::{TestServer, TestServerBuilder},
@@ -8,41 +8,41 @@ use crate::{
 use greenroom::rehearsal::ProviderProtocol;
 use serde_json::{Value, json};
 
-on_both_wires!(c4_200_turns_are_summarised_and_every_request_is_one_that_providers_take);
+on_both_wires!(c4_200_turns_are_compacted_and_every_request_is_valid);
 
 const TURNS: usize = 200;
 
-/// Who is asked for a summary says how much there was before.
-const SUMMARISES: &str = r#"
+/// A script that answers requests for a summary.
+const SUMMARY_SCRIPT: &str = r#"
 [[rule]]
 user = '<conversation>'
 [[rule.reply]]
 text = "The fleet is doing well, and Zoë wants Tritanium."
 "#;
 
-async fn c4_200_turns_are_summarised_and_every_request_is_one_that_providers_take(
+async fn c4_200_turns_are_compacted_and_every_request_is_valid(
     wire: ProviderProtocol,
 ) {
     let price = tool_call_script("get_price", "{ type_id = 34, region_id = 10000002 }");
-    let house = TestServerBuilder::with_script(wire, &format!("{SUMMARISES}{price}"))
-        .model("context_tokens = 6000")
-        .agent("max_tokens = 512\ntools = ['get_price']")
+    let server = TestServerBuilder::with_script(wire, &format!("{SUMMARY_SCRIPT}{price}"))
+        .with_model_config("context_tokens = 6000")
+        .with_agent_config("max_tokens = 512\ntools = ['get_price']")
         .start()
         .await;
-    let session = house.create_session_at(1).await;
+    let session = server.create_session_at(1).await;
     for turn in 1..=TURNS {
         let message = format!("go on with turn {turn}: what does Tritanium cost in Jita now?");
         let body = json!({"session_id": session, "message": message});
-        let answered = house.post("/agent/chat", body).await.expect_ok();
-        assert_eq!(answered["outcome"], "completed", "turn {turn}: {answered}");
-        assert_eq!(answered["tool_results"].as_array().map(Vec::len), Some(1), "{answered}");
+        let response = server.post("/agent/chat", body).await.expect_ok();
+        assert_eq!(response["outcome"], "completed", "turn {turn}: {response}");
+        assert_eq!(response["tool_results"].as_array().map(Vec::len), Some(1), "{response}");
     }
-    let summarised = summaries(&house, &session).await;
+    let summarised = summarised_counts(&server, &session).await;
     assert!(summarised.len() >= 2, "{summarised:?}");
-    assert!(summarised.is_sorted(), "each stands for more: {summarised:?}");
+    assert!(summarised.is_sorted(), "each summary covers more messages: {summarised:?}");
 
-    // The model goes on from the summary: the first turns are not told any more, the last ones are.
-    let requests = house.rehearsal.requests();
+    // Requests contain the summary instead of the first turns, and the last turns.
+    let requests = server.rehearsal.requests();
     let last = requests.last().unwrap().body.to_string();
     let has = |text: &str| last.contains(text);
     assert!(has("Zoë wants Tritanium") && has(&format!("turn {TURNS}:")) && !has("turn 1:"));
@@ -50,22 +50,22 @@ async fn c4_200_turns_are_summarised_and_every_request_is_one_that_providers_tak
     let longest = requests.iter().map(|request| messages(&request.body)).max().unwrap();
     assert!(longest < TURNS, "{longest} messages in one request");
 
-    // What the last step was told can be looked at; and the log has everything.
-    let told = house.get(&format!("/agent/session/{session}/context?step=2")).await.expect_ok();
-    let sections = told["sections"].as_array().unwrap();
-    let conversation = sections.iter().find(|it| it["name"] == "conversation").unwrap();
-    assert_eq!(conversation["summarised"].as_u64(), summarised.last().copied(), "{told}");
-    assert!(told["tokens"].as_u64() < told["window_tokens"].as_u64(), "{told}");
-    let first = house.get(&format!("/agent/session/{session}/messages?limit=1")).await.expect_ok();
+    // The context of the last step can be read, and the log still has all messages.
+    let context = server.get(&format!("/agent/session/{session}/context?step=2")).await.expect_ok();
+    let sections = context["sections"].as_array().unwrap();
+    let conversation = sections.iter().find(|row| row["name"] == "conversation").unwrap();
+    assert_eq!(conversation["summarised"].as_u64(), summarised.last().copied(), "{context}");
+    assert!(context["tokens"].as_u64() < context["window_tokens"].as_u64(), "{context}");
+    let first = server.get(&format!("/agent/session/{session}/messages?limit=1")).await.expect_ok();
     assert!(first["messages"][0]["content"].as_str().unwrap().contains("turn 1:"));
 }
 
-/// For how many messages each summary stands. Nothing else may have happened on the way to them.
-async fn summaries(house: &TestServer, session: &str) -> Vec<u64> {
-    let events = house.events(session).await;
-    for wrong in ["step_retrying", "step_model_fallback", "context_compaction_failed", "error"] {
-        let found = events.iter().find(|event| event["type"] == wrong);
-        assert!(found.is_none(), "{found:?}");
+/// The number of messages covered by each summary. Fails if a step was retried or failed.
+async fn summarised_counts(server: &TestServer, session: &str) -> Vec<u64> {
+    let events = server.events(session).await;
+    for kind in ["step_retrying", "step_model_fallback", "context_compaction_failed", "error"] {
+        let event = events.iter().find(|event| event["type"] == kind);
+        assert!(event.is_none(), "{event:?}");
     }
     let compacted = events.iter().filter(|event| event["type"] == "context_compacted");
     compacted.map(|event| event["through"].as_u64().unwrap()).collect()

@@ -1,4 +1,4 @@
-//! What models are told: skills, sections, sizes (C1, C2).
+//! The context of model requests: skills, workflows, sections and their sizes (C1, C2, C3).
 
 use crate::{
     harness::{TestServer, TestServerBuilder},
@@ -10,34 +10,34 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 on_both_wires!(
-    c2_a_skill_is_read_when_it_is_needed,
-    c1_a_step_can_be_inspected,
-    c3_a_workflow_narrows_its_run_and_is_told_to_the_model,
+    c2_skill_text_is_loaded_on_demand,
+    c1_step_context_can_be_inspected,
+    c3_workflow_narrows_its_run_and_is_included_in_requests,
 );
 
-fn write(house: &TestServer, path: &str, text: &str) {
-    let path = house.folder().join(path);
+fn write_file(server: &TestServer, path: &str, text: &str) {
+    let path = server.folder().join(path);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(path, text).unwrap();
 }
 
 const PDF: &str = "---\nname: pdf\ndescription: Work with PDF files.\n---\nOpen it first.\n";
 
-async fn c2_a_skill_is_read_when_it_is_needed(wire: ProviderProtocol) {
+async fn c2_skill_text_is_loaded_on_demand(wire: ProviderProtocol) {
     let script = tool_call_script("read_skill", "{ name = \"pdf\" }");
-    let house = TestServerBuilder::with_script(wire, &script)
+    let server = TestServerBuilder::with_script(wire, &script)
         .with_top_level_config("skills = ['skills']\n")
         .start()
         .await;
-    // Put there while the server runs, and found; a broken one stops nothing.
-    write(&house, "skills/pdf/SKILL.md", PDF);
-    write(&house, "skills/broken/SKILL.md", "nothing");
+    // Skills added while the server runs are found; a broken skill does not affect the others.
+    write_file(&server, "skills/pdf/SKILL.md", PDF);
+    write_file(&server, "skills/broken/SKILL.md", "nothing");
     let tools = loop {
-        let tools = house.get("/agent/tools").await.expect_ok();
+        let tools = server.get("/agent/tools").await.expect_ok();
         if tools["skills"] != json!([]) {
             break tools;
         }
-        // Nothing tells of it; not so often that the server takes us for a flood.
+        // No event reports it. The interval is long enough to stay below the request limit.
         tokio::time::sleep(Duration::from_millis(50)).await;
     };
     assert_eq!(tools["skills"], json!([{"name": "pdf", "description": "Work with PDF files."}]));
@@ -50,29 +50,29 @@ async fn c2_a_skill_is_read_when_it_is_needed(wire: ProviderProtocol) {
         (&json!("read_skill"), &json!("read_only"))
     );
 
-    // Read at the most careful level, too.
-    let session = house.create_session_at(0).await;
-    let frames = house.chat_to_end(&session, "go").await;
+    // Skills can be read at the lowest autonomy level, too.
+    let session = server.create_session_at(0).await;
+    let frames = server.chat_to_end(&session, "go").await;
     let completed = &single_frame(&frames, "tool_call_completed").data;
     assert_eq!(completed["result"], "Open it first.", "{}", format_frames(&frames));
-    let requests = house.rehearsal.requests();
+    let requests = server.rehearsal.requests();
     let first = requests[0].body.to_string();
     assert!(first.contains("- pdf: Work with PDF files."), "{first}");
-    assert!(!first.contains("Open it first."), "the text is loaded when it is asked for");
+    assert!(!first.contains("Open it first."), "the text is loaded on demand");
     assert!(requests[1].body.to_string().contains("Open it first."));
 }
 
-async fn c1_a_step_can_be_inspected(wire: ProviderProtocol) {
+async fn c1_step_context_can_be_inspected(wire: ProviderProtocol) {
     let script = tool_call_script("get_price", "{ type_id = 34, region_id = 10000002 }");
-    let house = TestServerBuilder::with_script(wire, &script)
+    let server = TestServerBuilder::with_script(wire, &script)
         .with_config("[context]\nsystem = 'Be honest.'")
-        .agent("system = 'You trade.'")
+        .with_agent_config("system = 'You trade.'")
         .start()
         .await;
-    let session = house.create_session_at(1).await;
-    house.chat_to_end(&session, "go").await;
+    let session = server.create_session_at(1).await;
+    server.chat_to_end(&session, "go").await;
     let inspect =
-        async |query: &str| house.get(&format!("/agent/session/{session}/context{query}")).await;
+        async |query: &str| server.get(&format!("/agent/session/{session}/context{query}")).await;
     let (first, last) = (inspect("?step=1").await.expect_ok(), inspect("").await.expect_ok());
     let names = |manifest: &Value| -> Vec<String> {
         let sections = manifest["sections"].as_array().unwrap().iter();
@@ -86,10 +86,10 @@ async fn c1_a_step_can_be_inspected(wire: ProviderProtocol) {
     assert_eq!(before(&first), before(&last));
     assert!(last["tokens"].as_u64() > first["tokens"].as_u64());
     assert_eq!(first["window_tokens"], 128_000);
-    let told = &house.rehearsal.requests()[0].body;
+    let request = &server.rehearsal.requests()[0].body;
     let system = match wire {
-        ProviderProtocol::Anthropic => &told["system"][0]["text"],
-        ProviderProtocol::OpenAi => &told["messages"][0]["content"],
+        ProviderProtocol::Anthropic => &request["system"][0]["text"],
+        ProviderProtocol::OpenAi => &request["messages"][0]["content"],
     };
     assert_eq!(system, "Be honest.\n\nYou trade.");
     inspect("?step=9").await.expect_problem(404, "step_not_found");
@@ -108,23 +108,23 @@ autonomy: 0
 Buy {{ quantity }} of {{ type_id }}.
 ";
 
-/// A house whose workflows are there at the second start.
-async fn with_workflow(setup: TestServerBuilder) -> TestServer {
-    let mut house = setup.with_top_level_config("workflows = ['workflows']\n").start().await;
-    write(&house, "workflows/restock.md", RESTOCK);
-    write(&house, "workflows/broken.md", "nothing");
-    house.kill_and_restart().await;
-    house
+/// Starts a server with workflow files, which are read at its second start.
+async fn start_with_workflows(setup: TestServerBuilder) -> TestServer {
+    let mut server = setup.with_top_level_config("workflows = ['workflows']\n").start().await;
+    write_file(&server, "workflows/restock.md", RESTOCK);
+    write_file(&server, "workflows/broken.md", "nothing");
+    server.kill_and_restart().await;
+    server
 }
 
-async fn c3_a_workflow_narrows_its_run_and_is_told_to_the_model(wire: ProviderProtocol) {
+async fn c3_workflow_narrows_its_run_and_is_included_in_requests(wire: ProviderProtocol) {
     let script = tool_call_script("market_order_create", crate::scripts::ORDER)
         .replace("user = \"go\"", "user = \"/restock\"");
-    let house = with_workflow(TestServerBuilder::with_script(wire, &script)).await;
-    let session = house.create_session_at(3).await;
-    let wish = json!({"name": "restock", "inputs": {"type_id": "34"}});
-    let body = json!({"session_id": session, "message_id": "w-1", "workflow": wish});
-    let frames = house.chat_with(body.clone()).await.read_to_end().await;
+    let server = start_with_workflows(TestServerBuilder::with_script(wire, &script)).await;
+    let session = server.create_session_at(3).await;
+    let workflow = json!({"name": "restock", "inputs": {"type_id": "34"}});
+    let body = json!({"session_id": session, "message_id": "w-1", "workflow": workflow});
+    let frames = server.chat_with(body.clone()).await.read_to_end().await;
     let started = &single_frame(&frames, "run_started").data["workflow"];
     assert_eq!(started, &json!({"name": "restock", "inputs": {"quantity": 10, "type_id": 34}}));
     assert_eq!(single_frame(&frames, "message_accepted").data["text"], "/restock type_id=34");
@@ -132,44 +132,47 @@ async fn c3_a_workflow_narrows_its_run_and_is_told_to_the_model(wire: ProviderPr
     assert_eq!(
         failed["reason"],
         "unknown_tool",
-        "it is none of the workflow's: {}",
+        "the workflow does not include the tool: {}",
         format_frames(&frames)
     );
-    assert_eq!(house.effects(), Vec::<Value>::new());
+    assert_eq!(server.effects(), Vec::<Value>::new());
 
-    let first = &house.rehearsal.requests()[0].body;
-    let told = first.to_string();
-    assert!(told.contains("Buy 10 of 34.") && told.contains("workflow `restock`"), "{told}");
+    let first = &server.rehearsal.requests()[0].body;
+    let request = first.to_string();
     assert!(
-        told.contains("get_market_stats") && !told.contains("\"market_order_create\""),
-        "{told}"
+        request.contains("Buy 10 of 34.") && request.contains("workflow `restock`"),
+        "{request}"
     );
-    let manifest = house.get(&format!("/agent/session/{session}/context?step=1")).await.expect_ok();
+    assert!(
+        request.contains("get_market_stats") && !request.contains("\"market_order_create\""),
+        "{request}"
+    );
+    let manifest = server.get(&format!("/agent/session/{session}/context?step=1")).await.expect_ok();
     let names: Vec<_> = manifest["sections"].as_array().unwrap().iter().collect();
     assert!(names.iter().any(|section| section["name"] == "workflow"));
 
-    // S5: the same again is the same run, also as the line that it is.
-    let again = house.chat_with(body).await.read_to_end().await;
+    // S5: the repeated request returns the same run, also when sent as a command line.
+    let again = server.chat_with(body).await.read_to_end().await;
     assert_eq!(again.last().unwrap().data["run_id"], frames.last().unwrap().data["run_id"]);
     let line =
         json!({"session_id": session, "message_id": "w-1", "message": "/restock type_id=34"});
-    let again = house.chat_with(line).await.read_to_end().await;
+    let again = server.chat_with(line).await.read_to_end().await;
     assert_eq!(again.last().unwrap().data["run_id"], frames.last().unwrap().data["run_id"]);
-    // The next run is as free as the session.
-    let mut other = house.chat_with(json!({"session_id": session, "message": "again"})).await;
+    // The workflow does not restrict the next run.
+    let mut other = server.chat_with(json!({"session_id": session, "message": "again"})).await;
     other.read_to_end().await;
-    let last = house.rehearsal.requests().last().unwrap().body.to_string();
+    let last = server.rehearsal.requests().last().unwrap().body.to_string();
     assert!(last.contains("\"market_order_create\"") && !last.contains("Buy 10 of 34."));
 }
 
 #[actix_web::test]
-async fn c3_workflows_and_prompts_are_listed_and_inputs_are_checked() {
-    let house = with_workflow(TestServerBuilder::with_script(
+async fn c3_workflows_are_listed_and_their_inputs_are_validated() {
+    let server = start_with_workflows(TestServerBuilder::with_script(
         ProviderProtocol::OpenAi,
         &tool_call_script("get_price", "{}"),
     ))
     .await;
-    let listed = house.get("/agent/workflows").await.expect_ok();
+    let listed = server.get("/agent/workflows").await.expect_ok();
     assert_eq!(listed["workflows"][0]["name"], "restock");
     let inputs = &listed["workflows"][0]["inputs"];
     assert_eq!(
@@ -179,8 +182,8 @@ async fn c3_workflows_and_prompts_are_listed_and_inputs_are_checked() {
     assert_eq!((&inputs[1]["name"], &inputs[1]["required"]), (&json!("type_id"), &json!(true)));
     assert!(listed["broken_workflows"][0]["path"].as_str().unwrap().ends_with("broken.md"));
 
-    let session = house.create_session_at(1).await;
-    for (wish, code, field) in [
+    let session = server.create_session_at(1).await;
+    for (workflow, code, field) in [
         (json!({"name": "nothing"}), "unknown_workflow", "workflow.name"),
         (json!({"name": "market:nothing"}), "unknown_workflow", "workflow.name"),
         (json!({"name": "restock"}), "invalid_workflow_input", "workflow.inputs.type_id"),
@@ -190,30 +193,30 @@ async fn c3_workflows_and_prompts_are_listed_and_inputs_are_checked() {
             "workflow.inputs.type_id",
         ),
     ] {
-        let body = json!({"session_id": session, "workflow": wish});
-        let problem = house.post("/agent/chat/stream", body).await.expect_problem(422, code);
+        let body = json!({"session_id": session, "workflow": workflow});
+        let problem = server.post("/agent/chat/stream", body).await.expect_problem(422, code);
         assert_eq!(problem["field"], field);
     }
-    let events = house.events(&session).await;
-    assert_eq!(events.len(), 1, "nothing was taken: {events:?}");
+    let events = server.events(&session).await;
+    assert_eq!(events.len(), 1, "no message was accepted: {events:?}");
 }
 
 #[actix_web::test]
-async fn t6_a_result_is_used_again_and_says_so() {
+async fn t6_cached_result_is_reused_and_marked() {
     let script = tool_call_script("get_item_info", "{ type_id = 34 }");
     let catalog = "[tools.get_item_info]\nrisk = 'read_only'\ncache = '1h'";
-    let house = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script)
+    let server = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script)
         .with_catalog(catalog)
         .start()
         .await;
     let mut cached = Vec::new();
     for _ in 0..2 {
-        // Whoever asks.
-        let session = house.create_session_at(1).await;
-        let frames = house.chat_to_end(&session, "go").await;
+        // The cache is shared by sessions.
+        let session = server.create_session_at(1).await;
+        let frames = server.chat_to_end(&session, "go").await;
         cached.push(single_frame(&frames, "tool_call_completed").data["cached"].clone());
     }
     assert_eq!(cached, [Value::Null, json!(true)]);
-    let asked = house.calls().iter().filter(|call| call["tool"] == "get_item_info").count();
-    assert_eq!(asked, 1, "the server was asked once");
+    let count = server.calls().iter().filter(|call| call["tool"] == "get_item_info").count();
+    assert_eq!(count, 1, "the tool was called once");
 }

@@ -1,46 +1,46 @@
-//! `kill -9` at the worst moments, and what goes on after the next start (D2, D3).
+//! Recovery after SIGKILL at critical points (D2, D3).
 
 use crate::{
     harness::{TestServer, TestServerBuilder},
     scripts::{ORDER, STALLED_TEXT, STALLS_ONCE, tool_call_script},
-    stream::{Frame, format_frames, kinds_of, last_message_text, of_kind, single_frame},
+    stream::{Frame, format_frames, kinds_of, last_message_text, frames_of_kind, single_frame},
 };
 use greenroom::rehearsal::ProviderProtocol;
 use serde_json::{Value, json};
 
 on_both_wires!(
-    d2_a_streaming_step_restarts,
-    d2_a_queued_message_still_runs,
-    d3_a_call_that_may_not_repeat_is_never_sent_twice,
-    d3_a_person_lets_it_run_once_more,
-    d3_a_person_says_that_it_did_not_happen,
-    d3_a_call_that_may_repeat_does_so_under_its_key,
+    d2_streaming_step_restarts,
+    d2_queued_message_runs_after_a_crash,
+    d3_non_repeatable_call_is_never_sent_twice,
+    d3_retry_answer_runs_the_call_again,
+    d3_failed_answer_ends_the_call_with_an_error,
+    d3_repeatable_call_is_retried_with_its_idempotency_key,
 );
 
-/// Sequence numbers without a gap or a repetition, from 1.
+/// Asserts that the events are numbered from 1 without a gap or a repetition.
 fn assert_no_gaps(frames: &[Frame]) {
     let events = frames.iter().filter(|frame| !frame.cursor.contains('.'));
     let seqs: Vec<_> = events.map(|frame| frame.data["seq"].as_u64().unwrap()).collect();
     assert_eq!(seqs, (1..=seqs.len() as u64).collect::<Vec<_>>(), "{}", format_frames(frames));
 }
 
-async fn d2_a_streaming_step_restarts(wire: ProviderProtocol) {
-    let mut house = TestServerBuilder::with_script(wire, STALLS_ONCE).start().await;
-    let session = house.create_session_at(1).await;
-    let mut stream = house.chat(&session, "stall").await;
-    let heard = stream.read_text(10).await;
-    let cursor = heard.last().unwrap().cursor.clone();
-    house.kill_and_restart().await;
-    let all = house.wait_for_event(&session, "done").await;
+async fn d2_streaming_step_restarts(wire: ProviderProtocol) {
+    let mut server = TestServerBuilder::with_script(wire, STALLS_ONCE).start().await;
+    let session = server.create_session_at(1).await;
+    let mut stream = server.chat(&session, "stall").await;
+    let received = stream.read_text(10).await;
+    let cursor = received.last().unwrap().cursor.clone();
+    server.kill_and_restart().await;
+    let all = server.wait_for_event(&session, "done").await;
     assert_no_gaps(&all);
-    let of_message = ["message_started", "message_discarded", "message_completed", "done"];
+    let kinds = ["message_started", "message_discarded", "message_completed", "done"];
     let expected =
         ["message_started", "message_discarded", "message_started", "message_completed", "done"];
-    assert_eq!(kinds_of(&all, &of_message), expected, "{}", format_frames(&all));
+    assert_eq!(kinds_of(&all, &kinds), expected, "{}", format_frames(&all));
     assert_eq!(last_message_text(&all), STALLED_TEXT);
-    assert_eq!(of_kind(&all, "thinking").len(), 1, "the second attempt is no second iteration");
-    // Who was inside the message that was discarded is told so, and then hears the new one.
-    let mut resumed = house.subscribe_with_last_event_id(&session, &cursor).await;
+    assert_eq!(frames_of_kind(&all, "thinking").len(), 1, "the second attempt is the same step");
+    // A client with a cursor in the discarded message receives the discard, then the new message.
+    let mut resumed = server.subscribe_with_last_event_id(&session, &cursor).await;
     let rest = resumed.read_until("done").await;
     assert_eq!(rest[0].kind(), "message_discarded", "{}", format_frames(&rest));
     assert_eq!(
@@ -50,87 +50,88 @@ async fn d2_a_streaming_step_restarts(wire: ProviderProtocol) {
     assert_eq!(crate::stream::streamed_text(&rest), STALLED_TEXT);
 }
 
-async fn d2_a_queued_message_still_runs(wire: ProviderProtocol) {
-    let mut house = TestServerBuilder::with_script(wire, STALLS_ONCE).start().await;
-    let session = house.create_session_at(1).await;
-    let mut first = house.chat(&session, "stall").await;
+async fn d2_queued_message_runs_after_a_crash(wire: ProviderProtocol) {
+    let mut server = TestServerBuilder::with_script(wire, STALLS_ONCE).start().await;
+    let session = server.create_session_at(1).await;
+    let mut first = server.chat(&session, "stall").await;
     first.read_text(10).await;
-    let mut second = house.chat(&session, "again").await;
+    let mut second = server.chat(&session, "again").await;
     second.read_until("message_queued").await;
-    house.kill_and_restart().await;
-    let mut follow = house.subscribe(&session, "0").await;
-    let mut all = follow.read_until("done").await;
-    all.extend(follow.read_until("done").await);
+    server.kill_and_restart().await;
+    let mut subscription = server.subscribe(&session, "0").await;
+    let mut all = subscription.read_until("done").await;
+    all.extend(subscription.read_until("done").await);
     assert_no_gaps(&all);
     let texts: Vec<_> =
-        of_kind(&all, "message_completed").iter().map(|frame| frame.text("text")).collect();
+        frames_of_kind(&all, "message_completed").iter().map(|frame| frame.text("text")).collect();
     assert_eq!(texts, [STALLED_TEXT, "Here I am."]);
-    assert_eq!(of_kind(&all, "run_started").len(), 2);
+    assert_eq!(frames_of_kind(&all, "run_started").len(), 2);
 }
 
-/// Sends `go`, answers the question, waits until the market did its part, and kills the server.
-async fn kill_during_call(house: &mut TestServer, tool: &str) -> String {
-    let session = house.create_session_at(2).await;
-    let mut stream = house.chat(&session, "go").await;
-    let asked = stream.read_until("waiting_for_approval").await;
-    let plan_id = &asked.last().unwrap().data["plan_id"];
-    house
+/// Sends `go`, approves the call, waits until the market has executed it, and restarts the server by
+/// SIGKILL.
+async fn kill_during_call(server: &mut TestServer, tool: &str) -> String {
+    let session = server.create_session_at(2).await;
+    let mut stream = server.chat(&session, "go").await;
+    let frames = stream.read_until("waiting_for_approval").await;
+    let plan_id = &frames.last().unwrap().data["plan_id"];
+    server
         .post("/agent/execute", json!({"session_id": session, "plan_id": plan_id}))
         .await
         .expect_ok();
-    house.wait_until("the tool took effect", |house| house.effects().len() == 1).await;
-    assert_eq!(house.effects()[0]["tool"], tool);
-    house.kill_and_restart().await;
+    server.wait_until("the tool took effect", |server| server.effects().len() == 1).await;
+    assert_eq!(server.effects()[0]["tool"], tool);
+    server.kill_and_restart().await;
     session
 }
 
-async fn d3_a_call_that_may_not_repeat_is_never_sent_twice(wire: ProviderProtocol) {
+async fn d3_non_repeatable_call_is_never_sent_twice(wire: ProviderProtocol) {
     let script = tool_call_script("wallet_transfer", r#"{ to = "XYZ", amount = 5 }"#);
     let setup =
-        TestServerBuilder::with_script(wire, &script).market("MARKET_HANG", "wallet_transfer");
-    let mut house = setup.start().await;
-    let session = kill_during_call(&mut house, "wallet_transfer").await;
-    let question = wait_for_unknown_outcome(&house, &session).await;
-    assert_eq!(question["call"]["arguments"], json!({"to": "XYZ", "amount": 5}));
-    assert_eq!((&question["call"]["attempts"], &question["deadline"]), (&json!(1), &Value::Null));
-    // Also not at another start: it waits, and is the same question.
-    house.kill_and_restart().await;
-    let again = wait_for_unknown_outcome(&house, &session).await;
-    assert_eq!(again["approval_id"], question["approval_id"]);
-    assert_eq!((house.effects().len(), house.calls().len()), (1, 1));
+        TestServerBuilder::with_script(wire, &script).with_market_env("MARKET_HANG", "wallet_transfer");
+    let mut server = setup.start().await;
+    let session = kill_during_call(&mut server, "wallet_transfer").await;
+    let approval = wait_for_unknown_outcome(&server, &session).await;
+    assert_eq!(approval["call"]["arguments"], json!({"to": "XYZ", "amount": 5}));
+    assert_eq!((&approval["call"]["attempts"], &approval["deadline"]), (&json!(1), &Value::Null));
+    // After another start, the same approval is still open and the call is not repeated.
+    server.kill_and_restart().await;
+    let again = wait_for_unknown_outcome(&server, &session).await;
+    assert_eq!(again["approval_id"], approval["approval_id"]);
+    assert_eq!((server.effects().len(), server.calls().len()), (1, 1));
 
-    let path = format!("/agent/approvals/{}", question["approval_id"].as_str().unwrap());
-    house.post(&path, json!({"decision": "approve"})).await.expect_problem(422, "wrong_decision");
-    let word = json!({"decision": "done", "value": {"transfer": "T-1"}, "reason": "the bank says"});
-    let taken = house.post(&path, word.clone()).await.expect_ok();
-    assert_eq!(taken["approval"]["answer"]["decision"], "done");
-    house.post(&path, word).await.expect_ok();
-    house.post(&path, json!({"decision": "retry"})).await.expect_problem(409, "already_decided");
+    let path = format!("/agent/approvals/{}", approval["approval_id"].as_str().unwrap());
+    server.post(&path, json!({"decision": "approve"})).await.expect_problem(422, "wrong_decision");
+    let body = json!({"decision": "done", "value": {"transfer": "T-1"}, "reason": "the bank says"});
+    let answered = server.post(&path, body.clone()).await.expect_ok();
+    assert_eq!(answered["approval"]["answer"]["decision"], "done");
+    server.post(&path, body).await.expect_ok();
+    server.post(&path, json!({"decision": "retry"})).await.expect_problem(409, "already_decided");
 
-    let all = house.wait_for_event(&session, "done").await;
+    let all = server.wait_for_event(&session, "done").await;
     assert_no_gaps(&all);
     assert_eq!(
         single_frame(&all, "tool_call_completed").data["result"],
         json!({"transfer": "T-1"})
     );
-    assert_eq!(of_kind(&all, "tool_call_attempt_started").len(), 1);
-    assert_eq!((house.effects().len(), house.calls().len()), (1, 1));
+    assert_eq!(frames_of_kind(&all, "tool_call_attempt_started").len(), 1);
+    assert_eq!((server.effects().len(), server.calls().len()), (1, 1));
 }
 
-async fn d3_a_person_lets_it_run_once_more(wire: ProviderProtocol) {
+async fn d3_retry_answer_runs_the_call_again(wire: ProviderProtocol) {
     let script = tool_call_script("wallet_transfer", r#"{ to = "XYZ", amount = 5 }"#);
     let setup =
-        TestServerBuilder::with_script(wire, &script).market("MARKET_HANG", "wallet_transfer");
-    let mut house = setup.start().await;
-    let session = kill_during_call(&mut house, "wallet_transfer").await;
-    let question = wait_for_unknown_outcome(&house, &session).await;
-    let path = format!("/agent/approvals/{}", question["approval_id"].as_str().unwrap());
-    house.post(&path, json!({"decision": "retry"})).await.expect_ok();
-    let all = house.wait_for_event(&session, "done").await;
+        TestServerBuilder::with_script(wire, &script).with_market_env("MARKET_HANG", "wallet_transfer");
+    let mut server = setup.start().await;
+    let session = kill_during_call(&mut server, "wallet_transfer").await;
+    let approval = wait_for_unknown_outcome(&server, &session).await;
+    let path = format!("/agent/approvals/{}", approval["approval_id"].as_str().unwrap());
+    server.post(&path, json!({"decision": "retry"})).await.expect_ok();
+    let all = server.wait_for_event(&session, "done").await;
     assert_no_gaps(&all);
-    let attempts = of_kind(&all, "tool_call_attempt_started");
+    let attempts = frames_of_kind(&all, "tool_call_attempt_started");
     assert_eq!(attempts.last().unwrap().data["attempt"], 2);
-    let keys: Vec<_> = house
+    let keys: Vec<_> = server
         .calls()
         .iter()
         .map(|call| call["_meta"]["greenroom/idempotency_key"].clone())
@@ -138,61 +139,61 @@ async fn d3_a_person_lets_it_run_once_more(wire: ProviderProtocol) {
     assert!(keys.len() == 2 && keys[0].is_string() && keys[0] == keys[1], "{keys:?}");
 }
 
-async fn d3_a_person_says_that_it_did_not_happen(wire: ProviderProtocol) {
+async fn d3_failed_answer_ends_the_call_with_an_error(wire: ProviderProtocol) {
     let script = tool_call_script("wallet_transfer", r#"{ to = "XYZ", amount = 5 }"#);
     let setup =
-        TestServerBuilder::with_script(wire, &script).market("MARKET_HANG", "wallet_transfer");
-    let mut house = setup.start().await;
-    let session = kill_during_call(&mut house, "wallet_transfer").await;
-    let question = wait_for_unknown_outcome(&house, &session).await;
-    let path = format!("/agent/approvals/{}", question["approval_id"].as_str().unwrap());
-    let word = json!({"decision": "failed", "reason": "no entry at the bank"});
-    house.post(&path, word).await.expect_ok();
-    let all = house.wait_for_event(&session, "done").await;
+        TestServerBuilder::with_script(wire, &script).with_market_env("MARKET_HANG", "wallet_transfer");
+    let mut server = setup.start().await;
+    let session = kill_during_call(&mut server, "wallet_transfer").await;
+    let approval = wait_for_unknown_outcome(&server, &session).await;
+    let path = format!("/agent/approvals/{}", approval["approval_id"].as_str().unwrap());
+    let body = json!({"decision": "failed", "reason": "no entry at the bank"});
+    server.post(&path, body).await.expect_ok();
+    let all = server.wait_for_event(&session, "done").await;
     let failed = &single_frame(&all, "tool_call_failed").data;
     assert_eq!(failed["reason"], "error");
     assert!(
         failed["error"].as_str().unwrap().contains("did not take effect: no entry at the bank")
     );
-    assert!(last_message_text(&all).contains("no entry at the bank"), "the model is told");
-    assert_eq!(house.calls().len(), 1);
+    assert!(last_message_text(&all).contains("no entry at the bank"), "the model gets the reason");
+    assert_eq!(server.calls().len(), 1);
 }
 
-/// The question that waits about a call of which nobody knows what became.
-async fn wait_for_unknown_outcome(house: &TestServer, session: &str) -> Value {
-    let mut stream = house.subscribe(session, "0").await;
+/// Waits for the approval about a call with an unknown outcome.
+async fn wait_for_unknown_outcome(server: &TestServer, session: &str) -> Value {
+    let mut stream = server.subscribe(session, "0").await;
     loop {
-        let asked = stream.read_until("waiting_for_approval").await;
-        let plan = asked.last().unwrap().data["plan"].clone();
+        let frames = stream.read_until("waiting_for_approval").await;
+        let plan = frames.last().unwrap().data["plan"].clone();
         if plan["kind"] == "unknown_outcome" {
             return plan;
         }
     }
 }
 
-async fn d3_a_call_that_may_repeat_does_so_under_its_key(wire: ProviderProtocol) {
+async fn d3_repeatable_call_is_retried_with_its_idempotency_key(wire: ProviderProtocol) {
     let script = tool_call_script("market_order_create", ORDER);
     let setup =
-        TestServerBuilder::with_script(wire, &script).market("MARKET_HANG", "market_order_create");
-    let mut house = setup.start().await;
-    let session = kill_during_call(&mut house, "market_order_create").await;
-    let all = house.wait_for_event(&session, "done").await;
+        TestServerBuilder::with_script(wire, &script).with_market_env("MARKET_HANG", "market_order_create");
+    let mut server = setup.start().await;
+    let session = kill_during_call(&mut server, "market_order_create").await;
+    let all = server.wait_for_event(&session, "done").await;
     assert_no_gaps(&all);
     let order_id = &single_frame(&all, "tool_call_completed").data["result"]["order_id"];
-    assert_eq!(*order_id, house.effects()[0]["result"]["order_id"]);
-    assert_eq!(house.effects().len(), 1, "one order");
-    let keys: Vec<_> = house
+    assert_eq!(*order_id, server.effects()[0]["result"]["order_id"]);
+    assert_eq!(server.effects().len(), 1, "one order");
+    let keys: Vec<_> = server
         .calls()
         .iter()
         .map(|call| call["_meta"]["greenroom/idempotency_key"].clone())
         .collect();
     assert_eq!(keys.len(), 2, "two attempts");
     assert!(keys[0].is_string() && keys[0] == keys[1], "{keys:?}");
-    assert_eq!(of_kind(&all, "waiting_for_approval").len(), 1, "one question");
+    assert_eq!(frames_of_kind(&all, "waiting_for_approval").len(), 1, "one approval");
 }
 
 #[actix_web::test]
-async fn d2_a_backoff_resumes() {
+async fn d2_step_backoff_resumes() {
     let script = r#"
 [[rule]]
 user = "limit"
@@ -200,14 +201,14 @@ fail = { status = 429, retry_after = 1, times = 1 }
 [[rule.reply]]
 text = "Back again."
 "#;
-    let mut house =
+    let mut server =
         TestServerBuilder::with_script(ProviderProtocol::Anthropic, script).start().await;
-    let session = house.create_session_at(1).await;
-    let mut stream = house.chat(&session, "limit").await;
-    let waits = stream.read_until("step_retrying").await;
-    let until = waits.last().unwrap().data["until"].clone();
-    house.kill_and_restart().await;
-    let all = house.wait_for_event(&session, "done").await;
+    let session = server.create_session_at(1).await;
+    let mut stream = server.chat(&session, "limit").await;
+    let frames = stream.read_until("step_retrying").await;
+    let until = frames.last().unwrap().data["until"].clone();
+    server.kill_and_restart().await;
+    let all = server.wait_for_event(&session, "done").await;
     assert_no_gaps(&all);
     assert_eq!(single_frame(&all, "step_retrying").data["until"], until);
     let restarted = all.iter().position(|frame| frame.kind() == "step_started").unwrap();
@@ -216,52 +217,52 @@ text = "Back again."
 }
 
 #[actix_web::test]
-async fn d2_a_tools_backoff_resumes() {
+async fn d2_tool_backoff_resumes() {
     let slow = r#"
 [tools.get_production_cost]
 risk = "read_only"
 retry = { max = 5, base = "400ms", cap = "400ms" }
 "#;
-    let mut house =
+    let mut server =
         TestServerBuilder::tour(ProviderProtocol::OpenAi).with_config(slow).start().await;
-    let session = house.create_session_at(1).await;
-    let mut stream = house.chat(&session, "Get production cost for Stabber").await;
+    let session = server.create_session_at(1).await;
+    let mut stream = server.chat(&session, "Get production cost for Stabber").await;
     stream.read_until("tool_call_retrying").await;
-    house.kill_and_restart().await;
-    let all = house.wait_for_event(&session, "done").await;
+    server.kill_and_restart().await;
+    let all = server.wait_for_event(&session, "done").await;
     assert_no_gaps(&all);
     assert!(last_message_text(&all).contains("9,919,700.00 ISK"), "{}", format_frames(&all));
-    assert_eq!(of_kind(&all, "tool_call_completed").len(), 1);
+    assert_eq!(frames_of_kind(&all, "tool_call_completed").len(), 1);
 }
 
 #[actix_web::test]
-async fn d2_ten_kills_lose_and_repeat_nothing() {
-    let mut house = TestServerBuilder::tour(ProviderProtocol::Anthropic).start().await;
-    let session = house.create_session_at(3).await;
+async fn d2_ten_kills_neither_lose_nor_repeat_effects() {
+    let mut server = TestServerBuilder::tour(ProviderProtocol::Anthropic).start().await;
+    let session = server.create_session_at(3).await;
     for kill in 1..=10 {
         let message = format!("Bookmark Jita as Home {kill}");
-        let mut stream = house.chat(&session, &message).await;
-        // Anywhere from the first event to the last but one.
+        let mut stream = server.chat(&session, &message).await;
+        // Kills after each number of events from 1 to 10.
         for _ in 0..kill {
             stream.next().await;
         }
-        house.kill_and_restart().await;
+        server.kill_and_restart().await;
         let path = format!("/agent/session/{session}");
-        let mut follow = house.subscribe(&session, "0").await;
+        let mut subscription = server.subscribe(&session, "0").await;
         for _ in 0..kill {
-            follow.read_until("done").await;
+            subscription.read_until("done").await;
         }
-        assert_eq!(house.get(&path).await.expect_ok()["status"], "idle");
+        assert_eq!(server.get(&path).await.expect_ok()["status"], "idle");
     }
     let names: Vec<_> =
-        house.effects().iter().map(|effect| effect["arguments"]["name"].clone()).collect();
+        server.effects().iter().map(|effect| effect["arguments"]["name"].clone()).collect();
     let expected: Vec<_> = (1..=10).map(|kill| json!(format!("Home {kill}"))).collect();
     assert_eq!(names, expected, "each exactly once");
-    let mut follow = house.subscribe(&session, "0").await;
+    let mut subscription = server.subscribe(&session, "0").await;
     let mut all = Vec::new();
     for _ in 1..=10 {
-        all.extend(follow.read_until("done").await);
+        all.extend(subscription.read_until("done").await);
     }
     assert_no_gaps(&all);
-    assert!(of_kind(&all, "done").iter().all(|done| done.data["outcome"] == "completed"));
+    assert!(frames_of_kind(&all, "done").iter().all(|done| done.data["outcome"] == "completed"));
 }

@@ -1,5 +1,5 @@
-//! Any place in a session is a place to go on from, over any transport: random places, random
-//! departures, clients of different speed (E2, E3).
+//! Clients can resume a session at any cursor, over any transport: random cursors, random
+//! disconnects, clients of different speed (E2, E3).
 
 use crate::{
     harness::{TestServer, TestServerBuilder},
@@ -11,12 +11,12 @@ use greenroom::rehearsal::ProviderProtocol;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-/// Places that are tried in a finished session.
-const CURSORS_TRIED: usize = 150;
-/// Clients that come and go while a message is told.
+/// Number of random cursors tested in a finished session.
+const CURSOR_SAMPLES: usize = 150;
+/// Number of clients that reconnect while messages are streamed.
 const CLIENTS: usize = 6;
 
-/// A story that breaks off in its middle the first time, so that its step restarts.
+/// A story whose stream is cut in the middle the first time, so that its step restarts.
 const BREAKING_STORY: &str = r#"
 [[rule]]
 user = "breaks"
@@ -27,63 +27,63 @@ for_each = "range(8)"
 text = "Zoë über Ærø – 🚀 number {{ item }} of the fleet is late; "
 "#;
 
-/// What a client was told, in a form that does not show in how many pieces.
+/// An item that a client received: an event, or text regardless of its division into deltas.
 #[derive(Clone, Debug, PartialEq)]
 enum ReceivedItem {
     Event(Value),
     Text(String),
 }
 
-/// Adds what a frame says. What was heard of a message that is void is forgotten.
-fn add(told: &mut Vec<ReceivedItem>, event: Value) {
+/// Appends a frame to the received items. A discarded message removes its text.
+fn push_item(items: &mut Vec<ReceivedItem>, event: Value) {
     if event["type"] == "text" {
         let text = event["text"].as_str().unwrap();
-        match told.last_mut() {
+        match items.last_mut() {
             Some(ReceivedItem::Text(before)) => before.push_str(text),
-            _ => told.push(ReceivedItem::Text(text.to_owned())),
+            _ => items.push(ReceivedItem::Text(text.to_owned())),
         }
         return;
     }
     if event["type"] == "message_discarded" {
-        told.pop_if(|last| matches!(last, ReceivedItem::Text(_)));
+        items.pop_if(|last| matches!(last, ReceivedItem::Text(_)));
     }
-    told.push(ReceivedItem::Event(event));
+    items.push(ReceivedItem::Event(event));
 }
 
-/// A connection of either kind.
+/// A subscription over server-sent events or a WebSocket.
 enum Connection {
     Events(Box<Stream>),
     Socket(Box<Socket>),
 }
 
 impl Connection {
-    async fn open(house: &TestServer, chance: &mut SeededRng, session: &str, cursor: &str) -> Self {
-        match chance.below(3) {
-            0 => Self::Events(Box::new(house.subscribe(session, cursor).await)),
-            1 => Self::Events(Box::new(house.subscribe_with_last_event_id(session, cursor).await)),
+    async fn open(server: &TestServer, rng: &mut SeededRng, session: &str, cursor: &str) -> Self {
+        match rng.below(3) {
+            0 => Self::Events(Box::new(server.subscribe(session, cursor).await)),
+            1 => Self::Events(Box::new(server.subscribe_with_last_event_id(session, cursor).await)),
             _ => {
                 let path = format!("/agent/stream/{session}?after={cursor}");
-                Self::Socket(Box::new(house.socket(&path).await))
+                Self::Socket(Box::new(server.socket(&path).await))
             }
         }
     }
 
-    /// The next frame, in the form of server-sent events.
+    /// The next frame, converted to the form of server-sent events.
     async fn next(&mut self) -> Frame {
         let socket = match self {
-            Self::Events(stream) => return stream.next().await.expect("the stream goes on"),
+            Self::Events(stream) => return stream.next().await.expect("the stream is open"),
             Self::Socket(socket) => socket,
         };
         let frame = socket.next().await;
         let mut data = frame["payload"].clone();
-        for (name, there) in
+        for (name, socket_name) in
             [("type", "type"), ("seq", "seq"), ("session_id", "session_id"), ("at", "timestamp")]
         {
-            data[name] = frame[there].clone();
+            data[name] = frame[socket_name].clone();
         }
         data["step"] = frame["step_index"].clone();
         if frame["type"] == "waiting_for_approval" {
-            // Only frames of a socket have these before the plan.
+            // Only frames of a socket have these two keys beside the plan.
             let payload = data.as_object_mut().unwrap();
             for name in ["purpose", "tool_count"] {
                 payload.remove(name).unwrap();
@@ -92,21 +92,21 @@ impl Connection {
         Frame { cursor: frame["cursor"].as_str().unwrap().to_owned(), data }
     }
 
-    /// Everything up to event `head`.
+    /// All items up to and including event `head`.
     async fn read_until(&mut self, head: u64) -> Vec<ReceivedItem> {
-        let mut told = Vec::new();
+        let mut items = Vec::new();
         loop {
             let frame = self.next().await;
             let last = frame.data["seq"] == head && frame.kind() != "text";
-            add(&mut told, without_text_position(frame.data));
+            push_item(&mut items, without_text_position(frame.data));
             if last {
-                return told;
+                return items;
             }
         }
     }
 }
 
-/// The time of a piece of text is that of its sending, and its place the last event's.
+/// Removes the position and time of a text delta: they depend on when it was sent.
 fn without_text_position(mut event: Value) -> Value {
     if event["type"] == "text" {
         event = json!({"type": "text", "text": event["text"]});
@@ -114,29 +114,29 @@ fn without_text_position(mut event: Value) -> Value {
     event
 }
 
-/// What remains to be told of a finished session after that place: events from the log, and before
-/// each message's completion its text, or the rest of it.
+/// The items that a client receives of a finished session after a cursor: the events of the log, and
+/// before each completed message its text or the rest of it.
 fn expected_after(log: &[Value], seq: u64, offset: usize) -> Vec<ReceivedItem> {
-    let mut told = Vec::new();
-    let mut heard = offset;
+    let mut items = Vec::new();
+    let mut text_offset = offset;
     for event in log.iter().skip(usize::try_from(seq).unwrap()) {
         if event["type"] == "message_started" {
-            heard = 0;
+            text_offset = 0;
         }
         if event["type"] == "message_completed" {
             let text = event["text"].as_str().unwrap();
-            if heard < text.len() {
-                add(&mut told, json!({"type": "text", "text": text[heard..]}));
+            if text_offset < text.len() {
+                push_item(&mut items, json!({"type": "text", "text": text[text_offset..]}));
             }
         }
-        add(&mut told, event.clone());
+        push_item(&mut items, event.clone());
     }
-    told
+    items
 }
 
-/// All places of a session: after each event, and inside each message that was completed.
+/// All cursors of a session: after each event, and inside each completed message.
 fn all_cursors(log: &[Value]) -> Vec<(u64, usize)> {
-    let mut places = vec![(0, 0)];
+    let mut cursors = vec![(0, 0)];
     let mut open = Vec::new();
     for event in log {
         let seq = event["seq"].as_u64().unwrap();
@@ -145,17 +145,19 @@ fn all_cursors(log: &[Value]) -> Vec<(u64, usize)> {
             "message_discarded" => open.clear(),
             "message_completed" => {
                 let text = event["text"].as_str().unwrap();
-                let offsets = text.char_indices().map(|(at, _)| at).chain([text.len()]);
-                let inside = offsets.filter(|at| *at > 0);
-                places.extend(inside.flat_map(|at| open.iter().map(move |seq| (*seq, at))));
+                let offsets = text.char_indices().map(|(offset, _)| offset).chain([text.len()]);
+                let inside = offsets.filter(|offset| *offset > 0);
+                cursors.extend(
+                    inside.flat_map(|offset| open.iter().map(move |seq| (*seq, offset))),
+                );
                 open.clear();
             }
             _ if !open.is_empty() => open.push(seq),
             _ => {}
         }
-        places.push((seq, 0));
+        cursors.push((seq, 0));
     }
-    places
+    cursors
 }
 
 fn format_cursor((seq, offset): (u64, usize)) -> String {
@@ -166,45 +168,45 @@ fn format_cursor((seq, offset): (u64, usize)) -> String {
 async fn e3_finished_session_resumes_at_every_cursor() {
     let seed = uuid::Uuid::new_v4().as_u64_pair().0;
     eprintln!("seed {seed}");
-    let mut chance = SeededRng::new(seed);
+    let mut rng = SeededRng::new(seed);
     let script =
         format!("{STORY}{BREAKING_STORY}{}", tool_call_script("market_order_create", ORDER));
-    let house = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script).start().await;
-    let session = house.create_session_at(1).await;
+    let server = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script).start().await;
+    let session = server.create_session_at(1).await;
     for message in ["story", "breaks"] {
-        house.chat_to_end(&session, message).await;
+        server.chat_to_end(&session, message).await;
     }
     let body = json!({"session_id": session, "message": "go", "until": "pause"});
-    let asked = house.chat_with(body).await.read_to_end().await;
-    let plan_id = &asked.last().unwrap().data["plan_id"];
-    house
+    let frames = server.chat_with(body).await.read_to_end().await;
+    let plan_id = &frames.last().unwrap().data["plan_id"];
+    server
         .post("/agent/reject", json!({"session_id": session, "plan_id": plan_id}))
         .await
         .expect_ok();
-    let mut all = house.subscribe(&session, "0").await;
+    let mut all = server.subscribe(&session, "0").await;
     for _ in 0..3 {
         all.read_until("done").await;
     }
-    let log = house.events(&session).await;
+    let log = server.events(&session).await;
     assert!(log.iter().any(|event| event["type"] == "message_discarded"));
     let head = log.len() as u64;
-    let places = all_cursors(&log);
-    assert!(places.len() > 1000, "{} places", places.len());
-    for _ in 0..CURSORS_TRIED {
-        let place = *chance.pick(&places);
-        let at = format_cursor(place);
-        let expected = expected_after(&log, place.0, place.1);
-        let limit = 1 + chance.below(20);
-        let path = format!("/agent/session/{session}/events?after={at}&limit={limit}");
-        let page = house.get(&path).await.expect_ok();
+    let cursors = all_cursors(&log);
+    assert!(cursors.len() > 1000, "{} cursors", cursors.len());
+    for _ in 0..CURSOR_SAMPLES {
+        let (seq, offset) = *rng.pick(&cursors);
+        let cursor = format_cursor((seq, offset));
+        let expected = expected_after(&log, seq, offset);
+        let limit = 1 + rng.below(20);
+        let path = format!("/agent/session/{session}/events?after={cursor}&limit={limit}");
+        let page = server.get(&path).await.expect_ok();
         let page = page["events"].as_array().unwrap();
-        let from = usize::try_from(place.0).unwrap();
+        let from = usize::try_from(seq).unwrap();
         assert_eq!(*page, log[from..log.len().min(from + limit)], "seed {seed}: {path}");
-        if place.0 == head {
+        if seq == head {
             continue;
         }
-        let mut line = Connection::open(&house, &mut chance, &session, &at).await;
-        assert_eq!(line.read_until(head).await, expected, "seed {seed}: after {at}");
+        let mut connection = Connection::open(&server, &mut rng, &session, &cursor).await;
+        assert_eq!(connection.read_until(head).await, expected, "seed {seed}: after {cursor}");
     }
 }
 
@@ -212,102 +214,102 @@ async fn e3_finished_session_resumes_at_every_cursor() {
 async fn e2_e3_reconnecting_clients_receive_each_item_once() {
     let seed = uuid::Uuid::new_v4().as_u64_pair().0;
     eprintln!("seed {seed}");
-    let mut chance = SeededRng::new(seed);
-    let house = TestServerBuilder::with_script(
+    let mut rng = SeededRng::new(seed);
+    let server = TestServerBuilder::with_script(
         ProviderProtocol::OpenAi,
         &format!("{STORY}{BREAKING_STORY}"),
     )
     .start()
     .await;
-    let session = house.create_session_at(1).await;
-    let seeds: Vec<_> = (0..CLIENTS).map(|_| chance.next()).collect();
+    let session = server.create_session_at(1).await;
+    let seeds: Vec<_> = (0..CLIENTS).map(|_| rng.next()).collect();
     let runs = async {
         for message in ["story", "breaks", "story"] {
-            house.chat_to_end(&session, message).await;
+            server.chat_to_end(&session, message).await;
         }
     };
-    let clients = seeds.iter().enumerate().map(|(speed, seed)| {
-        let (house, session) = (&house, &session);
-        async move { run_client(house, session, *seed, speed).await }
+    let clients = seeds.iter().enumerate().map(|(delay_ms, seed)| {
+        let (server, session) = (&server, &session);
+        async move { run_client(server, session, *seed, delay_ms).await }
     });
-    let (heard, ()) = futures::join!(futures::future::join_all(clients), runs);
-    let log = house.events(&session).await;
+    let (results, ()) = futures::join!(futures::future::join_all(clients), runs);
+    let log = server.events(&session).await;
     let restarts = log.iter().filter(|event| event["type"] == "message_discarded").count();
     assert_eq!(restarts, 1, "the step restarted");
     let expected = expected_after(&log, 0, 0);
-    for (client, (told, connections)) in heard.into_iter().enumerate() {
-        assert_eq!(told, expected, "seed {seed}: client {client}");
-        assert!(connections > 3, "client {client} came {connections} times");
+    for (client, (items, connections)) in results.into_iter().enumerate() {
+        assert_eq!(items, expected, "seed {seed}: client {client}");
+        assert!(connections > 3, "client {client} connected {connections} times");
     }
 }
 
-/// Connects, listens for a while, leaves, and comes back where it was, until three runs are over.
+/// Connects, reads some frames, disconnects and resumes at its cursor, until three runs are over.
 async fn run_client(
-    house: &TestServer,
+    server: &TestServer,
     session: &str,
     seed: u64,
-    speed: usize,
+    delay_ms: usize,
 ) -> (Vec<ReceivedItem>, u32) {
-    let mut chance = SeededRng::new(seed);
-    let (mut told, mut cursor, mut ends, mut connections) = (Vec::new(), "0".to_owned(), 0, 0);
+    let mut rng = SeededRng::new(seed);
+    let (mut items, mut cursor, mut runs, mut connections) = (Vec::new(), "0".to_owned(), 0, 0);
     loop {
-        let mut line = Connection::open(house, &mut chance, session, &cursor).await;
+        let mut connection = Connection::open(server, &mut rng, session, &cursor).await;
         connections += 1;
-        for _ in 0..1 + chance.below(40) {
-            let frame = line.next().await;
+        for _ in 0..1 + rng.below(40) {
+            let frame = connection.next().await;
             cursor.clone_from(&frame.cursor);
-            ends += u32::from(frame.kind() == "done");
-            add(&mut told, without_text_position(frame.data));
-            if ends == 3 {
-                return (told, connections);
+            runs += u32::from(frame.kind() == "done");
+            push_item(&mut items, without_text_position(frame.data));
+            if runs == 3 {
+                return (items, connections);
             }
-            // Some read slowly; nobody waits for them.
-            let pause = std::time::Duration::from_millis(speed as u64);
+            // Some clients read slowly; the server does not wait for them.
+            let pause = std::time::Duration::from_millis(delay_ms as u64);
             tokio::time::sleep(pause).await;
         }
     }
 }
 
 #[actix_web::test]
-async fn e3_a_cursor_that_is_none_has_its_answer_over_every_transport() {
-    let house = TestServerBuilder::with_script(ProviderProtocol::Anthropic, STORY).start().await;
-    let session = house.create_session_at(1).await;
-    house.chat_to_end(&session, "story").await;
-    let log = house.events(&session).await;
+async fn e3_invalid_cursor_is_rejected_on_every_transport() {
+    let server = TestServerBuilder::with_script(ProviderProtocol::Anthropic, STORY).start().await;
+    let session = server.create_session_at(1).await;
+    server.chat_to_end(&session, "story").await;
+    let log = server.events(&session).await;
     let head = log.len() as u64;
     let completed = log.iter().find(|event| event["type"] == "message_completed").unwrap();
     let started = completed["seq"].as_u64().unwrap() - 1;
     let text = completed["text"].as_str().unwrap();
-    let inside = (1..text.len()).find(|at| !text.is_char_boundary(*at)).unwrap();
+    let inside = (1..text.len()).find(|offset| !text.is_char_boundary(*offset)).unwrap();
     let cases = [
         ("nonsense".to_owned(), 400, "cursor_invalid"),
         ("-1".to_owned(), 400, "cursor_invalid"),
         (format!("{started}."), 400, "cursor_invalid"),
         (format!("{started}.5.1"), 400, "cursor_invalid"),
         ("99999999999999999999".to_owned(), 400, "cursor_invalid"),
-        // No message is open there.
+        // No message is open at that event.
         ("1.5".to_owned(), 400, "cursor_invalid"),
         (format!("{head}.5"), 400, "cursor_invalid"),
-        // In the middle of a character.
+        // Inside a multi-byte character.
         (format!("{started}.{inside}"), 400, "cursor_invalid"),
         (format!("{}", head + 1), 409, "cursor_ahead"),
         (format!("{started}.{}", text.len() + 1), 409, "cursor_ahead"),
     ];
     for (cursor, status, code) in cases {
         let path = format!("/agent/session/{session}/events?after={cursor}");
-        house.get(&path).await.expect_problem(status, code);
-        let stream = || house.request(Method::GET, &path).header("accept", "text/event-stream");
+        server.get(&path).await.expect_problem(status, code);
+        let stream = || server.request(Method::GET, &path).header("accept", "text/event-stream");
         crate::harness::send(stream()).await.expect_problem(status, code);
         let path = format!("/agent/session/{session}/events");
-        let resumed = house.request(Method::GET, &path).header("last-event-id", &cursor);
+        let resumed = server.request(Method::GET, &path).header("last-event-id", &cursor);
         let resumed = resumed.header("accept", "text/event-stream");
         crate::harness::send(resumed).await.expect_problem(status, code);
         let path = format!("/agent/stream/{session}?after={cursor}");
-        let upgrade = house.request(Method::GET, &path).header("connection", "upgrade");
+        let upgrade = server.request(Method::GET, &path).header("connection", "upgrade");
         crate::harness::send(upgrade.header("upgrade", "websocket"))
             .await
             .expect_problem(status, code);
-        let mut socket = house.socket("/agent/stream").await;
+        let mut socket = server.socket("/agent/stream").await;
         let frame = json!({"type": "subscribe", "session_id": session, "after": cursor});
         socket.send(frame).await;
         let answer = socket.next().await;

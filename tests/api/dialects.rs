@@ -1,4 +1,4 @@
-//! The dialect that a client asks for, on every stream there is (E1).
+//! The dialect that a client selects, on every kind of stream (E1).
 
 use crate::{
     harness::{TestServer, TestServerBuilder, send},
@@ -9,15 +9,15 @@ use greenroom::rehearsal::ProviderProtocol;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-on_both_wires!(e1_a_task_has_a_call_before_each_result);
+on_both_wires!(e1_task_dialect_has_a_call_before_each_result);
 
-/// What the frames of events say; text is cut into pieces as it comes.
+/// The data of event frames, without text deltas, whose division varies.
 fn data(frames: &[Frame]) -> Vec<Value> {
     frames.iter().filter(|frame| frame.kind() != "text").map(|frame| frame.data.clone()).collect()
 }
 
-/// Of the tour's frames in both dialects, those of the dialect `task` are the native ones, but for
-/// tool calls.
+/// Asserts that the `task` frames equal the native ones, except that each tool call has a `tool_call`
+/// frame and a later `tool_result` frame with the same ids.
 fn check_pairs(native: &[Value], task: &[Value]) {
     let is_call = |frame: &&Value| frame["type"] == "tool_call";
     let is_result = |frame: &&Value| frame["type"] == "tool_result";
@@ -41,55 +41,59 @@ fn check_pairs(native: &[Value], task: &[Value]) {
             None => panic!("{result}"),
         }
     }
-    let of_calls = ["tool_call_started", "tool_call_completed", "tool_call_failed"];
-    let other = |frame: &&Value| !of_calls.contains(&frame["type"].as_str().unwrap());
-    let own = |frame: &&Value| !is_call(frame) && !is_result(frame);
+    let call_kinds = ["tool_call_started", "tool_call_completed", "tool_call_failed"];
+    let is_no_call = |frame: &&Value| !call_kinds.contains(&frame["type"].as_str().unwrap());
+    let is_shared = |frame: &&Value| !is_call(frame) && !is_result(frame);
     let (native, task): (Vec<_>, Vec<_>) =
-        (native.iter().filter(other).collect(), task.iter().filter(own).collect());
+        (native.iter().filter(is_no_call).collect(), task.iter().filter(is_shared).collect());
     assert_eq!(task, native);
 }
 
-async fn pages(house: &TestServer, session: &str, dialect: &str) -> Vec<Value> {
+async fn pages(server: &TestServer, session: &str, dialect: &str) -> Vec<Value> {
     let path = format!("/agent/session/{session}/events?limit=500{dialect}");
-    house.get(&path).await.expect_ok()["events"].as_array().unwrap().clone()
+    server.get(&path).await.expect_ok()["events"].as_array().unwrap().clone()
 }
 
-async fn e1_a_task_has_a_call_before_each_result(wire: ProviderProtocol) {
-    let house = TestServerBuilder::tour(wire).start().await;
-    let session = house.create_session_at(1).await;
-    // Calls in parallel, retries, a denial, and a plan whose steps are decided differently.
-    house.chat_to_end(&session, "Which ships were destroyed most in Jita last week?").await;
-    house.chat_to_end(&session, "Transfer 100M ISK to character XYZ").await;
+async fn e1_task_dialect_has_a_call_before_each_result(wire: ProviderProtocol) {
+    let server = TestServerBuilder::tour(wire).start().await;
+    let session = server.create_session_at(1).await;
+    // Parallel calls, retries, a denial, and a plan that is approved.
+    server.chat_to_end(&session, "Which ships were destroyed most in Jita last week?").await;
+    server.chat_to_end(&session, "Transfer 100M ISK to character XYZ").await;
     let path = "/agent/chat/stream?dialect=task";
     let body = json!({"session_id": session, "message": "Buy 1000 Tritanium at market price"});
-    let mut live = house.stream(house.request(Method::POST, path).json(&body)).await;
-    let asked = live.read_until("waiting_for_approval").await;
-    let plan = &asked.last().unwrap().data["plan_id"];
+    let mut live = server.stream(server.request(Method::POST, path).json(&body)).await;
+    let before = live.read_until("waiting_for_approval").await;
+    let plan = &before.last().unwrap().data["plan_id"];
     let body = json!({"session_id": session, "plan_id": plan});
-    let execute = house.request(Method::POST, "/agent/execute?dialect=task").json(&body);
-    let mut rest = house.stream(execute.header("accept", "text/event-stream")).await;
+    let execute = server.request(Method::POST, "/agent/execute?dialect=task").json(&body);
+    let mut rest = server.stream(execute.header("accept", "text/event-stream")).await;
     let rest = rest.read_to_end().await;
     assert!(rest.iter().any(|frame| frame.kind() == "tool_result"), "{}", format_frames(&rest));
-    let heard = [asked, live.read_to_end().await].concat();
-    assert!(heard.iter().any(|frame| frame.kind() == "tool_call"), "{}", format_frames(&heard));
+    let received = [before, live.read_to_end().await].concat();
+    assert!(
+        received.iter().any(|frame| frame.kind() == "tool_call"),
+        "{}",
+        format_frames(&received)
+    );
 
     let (native, task) =
-        (pages(&house, &session, "").await, pages(&house, &session, "&dialect=task").await);
+        (pages(&server, &session, "").await, pages(&server, &session, "&dialect=task").await);
     check_pairs(&native, &task);
     let denied = task.iter().find(|frame| frame["blocked_by"] == "authorization").unwrap();
     assert!(denied["error"].as_str().unwrap().contains("requires autonomy level"), "{denied}");
     assert!(task.iter().any(|frame| frame["type"] == "authorization_denied"));
 
-    // The stream, live and replayed, and a WebSocket's, say the same.
+    // A replayed stream and a WebSocket return the same frames.
     let events = format!("/agent/session/{session}/events?dialect=task");
-    let request = house.request(Method::GET, &events).header("accept", "text/event-stream");
-    let mut stream = house.stream(request).await;
+    let request = server.request(Method::GET, &events).header("accept", "text/event-stream");
+    let mut stream = server.stream(request).await;
     let mut streamed = Vec::new();
     while streamed.iter().filter(|frame: &&Frame| frame.kind() == "done").count() < 3 {
         streamed.push(stream.next().await.unwrap());
     }
     assert_eq!(data(&streamed), task);
-    let mut socket = house.socket(&format!("/agent/stream/{session}?dialect=task")).await;
+    let mut socket = server.socket(&format!("/agent/stream/{session}?dialect=task")).await;
     let frames = socket.read_until("tool_result").await;
     let call = frames.iter().find(|frame| frame["type"] == "tool_call").unwrap();
     let result = &frames.last().unwrap()["payload"];
@@ -100,38 +104,38 @@ async fn e1_a_task_has_a_call_before_each_result(wire: ProviderProtocol) {
 }
 
 #[actix_web::test]
-async fn e3_a_client_that_is_cut_off_between_two_frames_of_one_event_gets_both_again() {
-    let house = TestServerBuilder::tour(ProviderProtocol::Anthropic).start().await;
-    let session = house.create_session_at(1).await;
-    house.chat_to_end(&session, "Transfer 100M ISK to character XYZ").await;
-    let listen = |after: String| {
+async fn e3_resume_between_two_frames_of_one_event_repeats_both() {
+    let server = TestServerBuilder::tour(ProviderProtocol::Anthropic).start().await;
+    let session = server.create_session_at(1).await;
+    server.chat_to_end(&session, "Transfer 100M ISK to character XYZ").await;
+    let subscribe = |after: String| {
         let path = format!("/agent/session/{session}/events?dialect=task");
-        let request = house.request(Method::GET, &path).header("accept", "text/event-stream");
-        house.stream(request.header("last-event-id", after))
+        let request = server.request(Method::GET, &path).header("accept", "text/event-stream");
+        server.stream(request.header("last-event-id", after))
     };
-    let whole = listen("0".to_owned()).await.read_until("done").await;
-    let at = whole.iter().position(|frame| frame.kind() == "authorization_denied").unwrap();
-    assert_eq!(whole[at + 1].kind(), "tool_result");
-    assert_eq!(whole[at].data["seq"], whole[at + 1].data["seq"]);
-    let resumed = listen(whole[at].cursor.clone()).await.read_until("done").await;
-    assert_eq!(data(&resumed)[..2], data(&whole[at..at + 2])[..]);
-    let resumed = listen(whole[at + 1].cursor.clone()).await.read_until("done").await;
-    assert_eq!(data(&resumed), data(&whole[at + 2..]));
+    let whole = subscribe("0".to_owned()).await.read_until("done").await;
+    let index = whole.iter().position(|frame| frame.kind() == "authorization_denied").unwrap();
+    assert_eq!(whole[index + 1].kind(), "tool_result");
+    assert_eq!(whole[index].data["seq"], whole[index + 1].data["seq"]);
+    let resumed = subscribe(whole[index].cursor.clone()).await.read_until("done").await;
+    assert_eq!(data(&resumed)[..2], data(&whole[index..index + 2])[..]);
+    let resumed = subscribe(whole[index + 1].cursor.clone()).await.read_until("done").await;
+    assert_eq!(data(&resumed), data(&whole[index + 2..]));
 }
 
 #[actix_web::test]
-async fn e1_an_unknown_dialect_is_refused_before_anything_is_done() {
-    let house = TestServerBuilder::with_script(
+async fn e1_unknown_dialect_is_rejected_without_effect() {
+    let server = TestServerBuilder::with_script(
         ProviderProtocol::Anthropic,
         &tool_call_script("market_order_create", ORDER),
     )
     .start()
     .await;
-    let session = house.create_session_at(1).await;
-    let mut stream = house.chat(&session, "go").await;
+    let session = server.create_session_at(1).await;
+    let mut stream = server.chat(&session, "go").await;
     let frames = stream.read_until("waiting_for_approval").await;
     let plan = frames.last().unwrap().data["plan_id"].clone();
-    let head = house.get(&format!("/agent/session/{session}")).await.expect_ok()["head"].clone();
+    let head = server.get(&format!("/agent/session/{session}")).await.expect_ok()["head"].clone();
     let events = format!("/agent/session/{session}/events?dialect=klingon");
     let socket = format!("/agent/stream/{session}?dialect=klingon");
     let plan = json!({"session_id": session, "plan_id": plan});
@@ -145,7 +149,7 @@ async fn e1_an_unknown_dialect_is_refused_before_anything_is_done() {
         (Method::POST, "/agent/chat/stream?dialect=klingon", message, true),
         (Method::POST, "/agent/execute?dialect=klingon", plan, true),
     ] {
-        let mut request = house.request(method, path);
+        let mut request = server.request(method, path);
         if !body.is_null() {
             request = request.json(&body);
         }
@@ -156,5 +160,5 @@ async fn e1_an_unknown_dialect_is_refused_before_anything_is_done() {
         let detail = problem["detail"].as_str().unwrap();
         assert!(detail.contains("`agent` and `task`"), "{path}: {detail}");
     }
-    assert_eq!(house.get(&format!("/agent/session/{session}")).await.expect_ok()["head"], head);
+    assert_eq!(server.get(&format!("/agent/session/{session}")).await.expect_ok()["head"], head);
 }

@@ -1,10 +1,10 @@
-//! A disk that is full, read-only or lies, a file that is locked, and files that can't be served
-//! (D5, D8): through the whole house, with the database on a small disk of its own.
+//! Storage faults (D5, D8): a full, read-only or failing disk, a locked database, and files that
+//! cannot be served. The database is on a small disk of its own.
 
 use crate::{
     harness::{POLL_INTERVAL, TEST_TIMEOUT, TOKEN, TestServer, TestServerBuilder, run},
     scripts::{ORDER, STALLS_ONCE, tool_call_script},
-    stream::{format_frames, last_message_text, of_kind, single_frame},
+    stream::{format_frames, last_message_text, frames_of_kind, single_frame},
 };
 use futures::future::join_all;
 use greenroom::rehearsal::ProviderProtocol;
@@ -21,12 +21,12 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// Bytes of a disk: room for some sessions, and soon full.
+/// Size of the disk in bytes: room for some sessions, but quickly full.
 const DISK_BYTES: u64 = 4 * 1024 * 1024;
-/// Sessions that talk while the disk fills up.
+/// Number of sessions that send messages while the disk fills up.
 const SESSIONS: usize = 6;
 
-/// A tool that takes its time, and whose side effect is written down elsewhere.
+/// A script that calls a slow tool whose side effect is recorded outside the disk.
 const SCAN: &str = r#"
 [[rule]]
 user = "scan"
@@ -40,12 +40,12 @@ step = 1
 text = "Scanned."
 "#;
 
-/// A small disk in memory, for as long as this lives.
+/// A small disk in memory, mounted until the value is dropped.
 struct Disk(TempDir);
 
 impl Disk {
     fn mount() -> Self {
-        let folder = tempfile::tempdir().expect("there is room for a folder");
+        let folder = tempfile::tempdir().expect("a temporary folder can be created");
         mount(&format!("size={DISK_BYTES},mode=0700"), folder.path());
         Self(folder)
     }
@@ -54,7 +54,7 @@ impl Disk {
         self.0.path()
     }
 
-    /// The database on it.
+    /// Path of the database on the disk.
     fn database(&self) -> String {
         self.path().join("greenroom.db").display().to_string()
     }
@@ -63,10 +63,10 @@ impl Disk {
         self.path().join("filler")
     }
 
-    /// Takes all the room that is left.
+    /// Fills the remaining space.
     fn fill(&self) {
         let file = fs::OpenOptions::new().create(true).append(true).open(self.filler());
-        let mut file = file.expect("it can be opened");
+        let mut file = file.expect("the file can be opened");
         let full = loop {
             if let Err(error) = file.write_all(&[b'x'; 4096]) {
                 break error;
@@ -76,10 +76,11 @@ impl Disk {
     }
 
     fn make_room(&self) {
-        fs::remove_file(self.filler()).expect("it is there");
+        fs::remove_file(self.filler()).expect("the filler exists");
     }
 
-    /// Changes its size, or whether it can be written; the latter while nobody has a file of it open.
+    /// Remounts the disk with another size or write mode. The write mode can only change while no file
+    /// on the disk is open for writing.
     fn remount(&self, option: &str) {
         mount(&format!("remount,{option}"), self.path());
     }
@@ -87,7 +88,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // A server that was just killed may still be on it: it goes when the last file is closed.
+        // A killed server may still have files open: a lazy unmount waits until they are closed.
         let unmounted = Command::new("umount").arg("--lazy").arg(self.path()).status();
         if !unmounted.is_ok_and(|status| status.success()) {
             eprintln!("{} is still mounted", self.path().display());
@@ -96,29 +97,30 @@ impl Drop for Disk {
 }
 
 fn mount(options: &str, on: &Path) {
-    // Named in full: else `mount` asks for options again that a namespace of one's own refuses.
+    // With the type and options given in full, `mount` does not add options that a user namespace
+    // rejects.
     let args = ["-t", "tmpfs", "-o", options, "greenroom-test"];
     let output = Command::new("mount").args(args).arg(on).output();
     let output = output.expect("these tests need the program `mount`");
     assert!(
         output.status.success(),
-        "these tests mount a small disk: run them as root, or in a namespace of their own with \
+        "these tests mount a small disk: run them as root, or in their own namespace with \
          `unshare --map-root-user --mount`. {}",
         String::from_utf8_lossy(&output.stderr)
     );
 }
 
-/// A connection beside the server's own.
+/// Opens a second connection to the server's database.
 async fn second_connection(database: &str) -> SqliteConnection {
     let options = SqliteConnectOptions::new().filename(database);
-    options.connect().await.expect("it can be opened")
+    options.connect().await.expect("the database can be opened")
 }
 
 async fn execute(connection: &mut SqliteConnection, sql: &'static str) {
-    sqlx::raw_sql(sql).execute(connection).await.expect("it can be done");
+    sqlx::raw_sql(sql).execute(connection).await.expect("the statement succeeds");
 }
 
-/// What the server says that does not start.
+/// Starts the server, which must fail, and returns its error output.
 async fn startup_error(folder: &Path, database: &str) -> String {
     let env = [
         ("GREENROOM_DATABASE", database),
@@ -126,86 +128,86 @@ async fn startup_error(folder: &Path, database: &str) -> String {
         ("GREENROOM_TOKEN", TOKEN),
     ];
     let output = run(folder, &["serve"], &env).await;
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(!said.contains("panicked"), "{said}");
-    said
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(!error.contains("panicked"), "{error}");
+    error
 }
 
-async fn wait_until_ready(house: &TestServer) {
+async fn wait_until_ready(server: &TestServer) {
     let ready = async {
-        while house.get("/readyz").await.status != 200 {
+        while server.get("/readyz").await.status != 200 {
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    tokio::time::timeout(TEST_TIMEOUT, ready).await.expect("it recovers by itself");
+    tokio::time::timeout(TEST_TIMEOUT, ready).await.expect("the server recovers");
 }
 
-/// Waits until the session's tool is done and what it said can't be stored.
-async fn wait_until_result_deferred(house: &TestServer, session: &str) {
-    let of_session = format!("/admin/actors?prefix=/sessions/{session}");
-    let keeps = async {
+/// Waits until the session's tool has finished and its result cannot be stored.
+async fn wait_until_result_deferred(server: &TestServer, session: &str) {
+    let session_actors = format!("/admin/actors?prefix=/sessions/{session}");
+    let poll = async {
         loop {
-            let found = house.get(&of_session).await.expect_ok();
-            let actors = found["actors"].as_array().unwrap().clone();
-            let is = |kind: &'static str| move |actor: &&Value| actor["kind"] == kind;
-            let state = actors.iter().find(is("Session")).map(|actor| &actor["state"]);
+            let response = server.get(&session_actors).await.expect_ok();
+            let actors = response["actors"].as_array().unwrap().clone();
+            let is_kind = |kind: &'static str| move |actor: &&Value| actor["kind"] == kind;
+            let state = actors.iter().find(is_kind("Session")).map(|actor| &actor["state"]);
             if state == Some(&json!("not storing"))
-                && !actors.iter().any(|actor| is("ToolExecutor")(&actor))
+                && !actors.iter().any(|actor| is_kind("ToolExecutor")(&actor))
             {
                 return;
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    tokio::time::timeout(TEST_TIMEOUT, keeps).await.expect("the result comes and can't be stored");
+    tokio::time::timeout(TEST_TIMEOUT, poll).await.expect("the result arrives and is not stored");
 }
 
 #[actix_web::test]
-async fn d8_on_a_full_disk_writes_are_refused_reads_go_on_and_results_are_kept() {
+async fn d8_full_disk_refuses_writes_serves_reads_and_keeps_results() {
     let disk = Disk::mount();
     let script = format!("{SCAN}{STALLS_ONCE}{}", tool_call_script("market_order_create", ORDER));
     let setup = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script)
-        .database(&disk.database());
-    let house = setup.start().await;
-    // One waits for a person, one for its tool, and one for the rest of what the model says.
-    let asking = house.create_session_at(1).await;
-    let mut asked = house.chat(&asking, "go").await;
+        .with_database(&disk.database());
+    let server = setup.start().await;
+    // One session waits for approval, and one for its tool.
+    let approving = server.create_session_at(1).await;
+    let mut run = server.chat(&approving, "go").await;
     let plan_id =
-        asked.read_until("waiting_for_approval").await.last().unwrap().data["plan_id"].clone();
-    let scanning = house.create_session_at(1).await;
-    let mut scan = house.chat(&scanning, "scan").await;
+        run.read_until("waiting_for_approval").await.last().unwrap().data["plan_id"].clone();
+    let scanning = server.create_session_at(1).await;
+    let mut scan = server.chat(&scanning, "scan").await;
     scan.read_until("tool_call_progress").await;
 
     disk.fill();
-    let execute = json!({"session_id": asking, "plan_id": plan_id});
-    house.post("/agent/execute", execute.clone()).await.expect_problem(503, "unavailable");
-    house.post("/agent/session", json!({})).await.expect_problem(503, "unavailable");
-    let message = json!({"session_id": asking, "message": "again", "on_busy": "queue"});
-    house.post("/agent/chat/stream", message).await.expect_problem(503, "unavailable");
-    house
+    let execute = json!({"session_id": approving, "plan_id": plan_id});
+    server.post("/agent/execute", execute.clone()).await.expect_problem(503, "unavailable");
+    server.post("/agent/session", json!({})).await.expect_problem(503, "unavailable");
+    let message = json!({"session_id": approving, "message": "again", "on_busy": "queue"});
+    server.post("/agent/chat/stream", message).await.expect_problem(503, "unavailable");
+    server
         .patch("/agent/settings", json!({"autonomy_level": 0}))
         .await
         .expect_problem(503, "unavailable");
-    assert_eq!(house.get("/readyz").await.status, 503);
-    assert_eq!(house.get("/healthz").await.status, 200);
-    wait_until_result_deferred(&house, &scanning).await;
-    // What is stored can be read, and nothing has happened in the world.
-    let before = house.events(&scanning).await;
-    let is_told = |event: &Value| event["type"] == "tool_call_completed";
-    assert!(!before.is_empty() && !before.iter().any(is_told), "{before:?}");
+    assert_eq!(server.get("/readyz").await.status, 503);
+    assert_eq!(server.get("/healthz").await.status, 200);
+    wait_until_result_deferred(&server, &scanning).await;
+    // Stored events can be read, and no side effect has happened.
+    let before = server.events(&scanning).await;
+    let is_result = |event: &Value| event["type"] == "tool_call_completed";
+    assert!(!before.is_empty() && !before.iter().any(is_result), "{before:?}");
     assert_eq!(
-        house.get(&format!("/agent/session/{asking}")).await.expect_ok()["status"],
+        server.get(&format!("/agent/session/{approving}")).await.expect_ok()["status"],
         "waiting"
     );
     assert_eq!(
-        house.get("/agent/approvals?state=pending").await.expect_ok()["approvals"][0]["approval_id"],
+        server.get("/agent/approvals?state=pending").await.expect_ok()["approvals"][0]["approval_id"],
         plan_id
     );
-    assert!(house.effects().is_empty());
+    assert!(server.effects().is_empty());
 
     disk.make_room();
-    wait_until_ready(&house).await;
+    wait_until_ready(&server).await;
     let rest = scan.read_to_end().await;
     assert_eq!(
         single_frame(&rest, "done").data["outcome"],
@@ -213,178 +215,178 @@ async fn d8_on_a_full_disk_writes_are_refused_reads_go_on_and_results_are_kept()
         "{}",
         format_frames(&rest)
     );
-    let all = house.wait_for_event(&scanning, "done").await;
-    assert_eq!(of_kind(&all, "tool_call_attempt_started").len(), 1, "{}", format_frames(&all));
-    assert_eq!(of_kind(&all, "tool_call_completed").len(), 1);
-    assert_eq!(house.calls().len(), 1, "it was not asked again");
-    house.post("/agent/execute", execute).await.expect_ok();
-    let all = house.wait_for_event(&asking, "done").await;
-    // What was refused was not done.
-    assert_eq!(of_kind(&all, "message_queued").len(), 0, "{}", format_frames(&all));
-    assert_eq!(house.effects().len(), 1);
-    assert_eq!(house.get("/agent/settings").await.expect_ok()["autonomy_level"], 1);
+    let all = server.wait_for_event(&scanning, "done").await;
+    assert_eq!(frames_of_kind(&all, "tool_call_attempt_started").len(), 1, "{}", format_frames(&all));
+    assert_eq!(frames_of_kind(&all, "tool_call_completed").len(), 1);
+    assert_eq!(server.calls().len(), 1, "the tool was not called again");
+    server.post("/agent/execute", execute).await.expect_ok();
+    let all = server.wait_for_event(&approving, "done").await;
+    // The refused requests have had no effect.
+    assert_eq!(frames_of_kind(&all, "message_queued").len(), 0, "{}", format_frames(&all));
+    assert_eq!(server.effects().len(), 1);
+    assert_eq!(server.get("/agent/settings").await.expect_ok()["autonomy_level"], 1);
 }
 
-/// Says something until it is refused for want of room; the messages that were taken.
-async fn submit_until_full(house: &TestServer, session: &str) -> Vec<String> {
+/// Sends messages until one is refused for lack of space; returns the ids of the accepted ones.
+async fn submit_until_full(server: &TestServer, session: &str) -> Vec<String> {
     let text = format!("again {}", "x".repeat(12_000));
-    let mut taken = Vec::new();
+    let mut accepted = Vec::new();
     loop {
-        let message_id = format!("message-{}", taken.len());
+        let message_id = format!("message-{}", accepted.len());
         let body = json!({
             "session_id": session, "message": text, "message_id": message_id, "on_busy": "queue",
         });
-        let request = house.request(Method::POST, "/agent/chat/stream").json(&body);
-        // Taken as soon as it is answered; nobody stays to listen.
+        let request = server.request(Method::POST, "/agent/chat/stream").json(&body);
+        // The message is accepted once the response starts; its stream is not read.
         match request.send().await.expect("the server answers").status().as_u16() {
-            200 => taken.push(message_id),
-            // There are enough in line.
+            200 => accepted.push(message_id),
+            // The queue is full.
             429 => tokio::time::sleep(POLL_INTERVAL).await,
-            503 => return taken,
+            503 => return accepted,
             status => panic!("{status}"),
         }
     }
 }
 
 #[actix_web::test]
-async fn d8_what_was_acknowledged_while_the_disk_filled_up_is_stored_and_nothing_else() {
+async fn d8_exactly_the_acknowledged_messages_are_stored_on_a_filling_disk() {
     let disk = Disk::mount();
     let setup = TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE)
-        .database(&disk.database());
-    let mut house = setup.start().await;
-    let sessions = join_all((0..SESSIONS).map(|_| house.create_session_at(1))).await;
-    let taken = sessions.iter().map(|session| submit_until_full(&house, session));
-    let taken = join_all(taken).await;
-    assert!(taken.iter().map(Vec::len).sum::<usize>() > SESSIONS, "{taken:?}");
+        .with_database(&disk.database());
+    let mut server = setup.start().await;
+    let sessions = join_all((0..SESSIONS).map(|_| server.create_session_at(1))).await;
+    let accepted = sessions.iter().map(|session| submit_until_full(&server, session));
+    let accepted = join_all(accepted).await;
+    assert!(accepted.iter().map(Vec::len).sum::<usize>() > SESSIONS, "{accepted:?}");
 
     disk.remount("size=256m");
-    wait_until_ready(&house).await;
-    for (session, taken) in sessions.iter().zip(&taken) {
-        let mut follow = house.subscribe(session, "0").await;
-        for _ in taken {
+    wait_until_ready(&server).await;
+    for (session, message_ids) in sessions.iter().zip(&accepted) {
+        let mut subscription = server.subscribe(session, "0").await;
+        for _ in message_ids {
             assert_eq!(
-                follow.read_until("done").await.last().unwrap().data["outcome"],
+                subscription.read_until("done").await.last().unwrap().data["outcome"],
                 "completed"
             );
         }
-        let events = house.events(session).await;
-        let accepted: Vec<_> =
-            events.iter().filter(|event| event["type"] == "message_accepted").collect();
-        let stored: Vec<_> = accepted.iter().map(|event| event["message_id"].clone()).collect();
-        assert_eq!(json!(stored), json!(taken));
+        let events = server.events(session).await;
+        let stored = events.iter().filter(|event| event["type"] == "message_accepted");
+        let stored: Vec<_> = stored.map(|event| event["message_id"].clone()).collect();
+        assert_eq!(json!(stored), json!(message_ids));
         let done = events.iter().filter(|event| event["type"] == "done").count();
-        assert_eq!(done, taken.len());
-        assert_eq!(last_message_text(&house.chat_to_end(session, "again").await), "Here I am.");
+        assert_eq!(done, message_ids.len());
+        assert_eq!(last_message_text(&server.chat_to_end(session, "again").await), "Here I am.");
     }
-    assert!(house.stop().await.success());
-    let mut beside = second_connection(&disk.database()).await;
-    let checked = sqlx::query("PRAGMA integrity_check").fetch_one(&mut beside).await.unwrap();
+    assert!(server.stop().await.success());
+    let mut connection = second_connection(&disk.database()).await;
+    let checked = sqlx::query("PRAGMA integrity_check").fetch_one(&mut connection).await.unwrap();
     assert_eq!(checked.get::<String, _>(0), "ok");
     let database = disk.database();
     let env = [("GREENROOM_DATABASE", database.as_str())];
-    let verified = run(house.folder(), &["audit", "verify"], &env).await;
+    let verified = run(server.folder(), &["audit", "verify"], &env).await;
     assert!(verified.status.success(), "{verified:?}");
 }
 
 #[actix_web::test]
-async fn d8_a_server_that_starts_on_a_full_disk_reads_and_goes_on_when_there_is_room() {
+async fn d8_server_started_on_a_full_disk_serves_reads_and_resumes_when_space_is_freed() {
     let disk = Disk::mount();
     let script = tool_call_script("market_order_create", ORDER);
     let setup = TestServerBuilder::with_script(ProviderProtocol::OpenAi, &script)
-        .database(&disk.database());
-    let mut house = setup.start().await;
-    let session = house.create_session_at(1).await;
-    let mut asked = house.chat(&session, "go").await;
+        .with_database(&disk.database());
+    let mut server = setup.start().await;
+    let session = server.create_session_at(1).await;
+    let mut run = server.chat(&session, "go").await;
     let plan_id =
-        asked.read_until("waiting_for_approval").await.last().unwrap().data["plan_id"].clone();
-    let before = house.events(&session).await;
+        run.read_until("waiting_for_approval").await.last().unwrap().data["plan_id"].clone();
+    let before = server.events(&session).await;
     disk.fill();
-    house.kill_and_restart().await;
-    assert_eq!(house.events(&session).await, before);
+    server.kill_and_restart().await;
+    assert_eq!(server.events(&session).await, before);
     let execute = json!({"session_id": session, "plan_id": plan_id});
-    house.post("/agent/execute", execute.clone()).await.expect_problem(503, "unavailable");
+    server.post("/agent/execute", execute.clone()).await.expect_problem(503, "unavailable");
     disk.make_room();
-    wait_until_ready(&house).await;
-    house.post("/agent/execute", execute).await.expect_ok();
-    house.wait_for_event(&session, "done").await;
-    assert_eq!(house.effects().len(), 1);
+    wait_until_ready(&server).await;
+    server.post("/agent/execute", execute).await.expect_ok();
+    server.wait_for_event(&session, "done").await;
+    assert_eq!(server.effects().len(), 1);
 }
 
-/// Linux lets nobody make a disk read-only while a file on it is open for writing.
+/// Linux does not remount a disk read-only while a file on it is open for writing.
 #[actix_web::test]
-async fn d8_a_read_only_disk_is_named_at_the_start() {
+async fn d8_read_only_disk_is_reported_at_startup() {
     let disk = Disk::mount();
     let setup = TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE)
-        .database(&disk.database());
-    let mut house = setup.start().await;
-    let session = house.create_session_at(1).await;
-    house.chat_to_end(&session, "again").await;
-    let before = house.events(&session).await;
-    assert!(house.stop().await.success());
+        .with_database(&disk.database());
+    let mut server = setup.start().await;
+    let session = server.create_session_at(1).await;
+    server.chat_to_end(&session, "again").await;
+    let before = server.events(&session).await;
+    assert!(server.stop().await.success());
     disk.remount("ro");
-    let said = startup_error(house.folder(), &disk.database()).await;
-    assert!(said.contains(&disk.database()) && said.contains("Read-only file system"), "{said}");
+    let error = startup_error(server.folder(), &disk.database()).await;
+    assert!(error.contains(&disk.database()) && error.contains("Read-only file system"), "{error}");
     disk.remount("rw");
-    house.start().await;
-    assert_eq!(house.events(&session).await, before);
-    assert_eq!(last_message_text(&house.chat_to_end(&session, "again").await), "Here I am.");
+    server.start().await;
+    assert_eq!(server.events(&session).await, before);
+    assert_eq!(last_message_text(&server.chat_to_end(&session, "again").await), "Here I am.");
 }
 
 #[actix_web::test]
-async fn d8_a_locked_file_is_waited_for_and_then_refused_until_it_is_free() {
-    let mut house =
+async fn d8_locked_database_delays_then_refuses_writes_until_unlocked() {
+    let mut server =
         TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE).start().await;
-    let session = house.create_session_at(1).await;
-    house.chat_to_end(&session, "again").await;
-    let file = house.folder().join("greenroom.db").display().to_string();
-    let mut outsider = second_connection(&file).await;
-    let wish = || house.post("/agent/session", json!({}));
+    let session = server.create_session_at(1).await;
+    server.chat_to_end(&session, "again").await;
+    let file = server.folder().join("greenroom.db").display().to_string();
+    let mut other_writer = second_connection(&file).await;
+    let create = || server.post("/agent/session", json!({}));
 
-    // For a moment: nobody notices.
-    execute(&mut outsider, "BEGIN IMMEDIATE").await;
-    let freed = async {
+    // A short lock only delays the request.
+    execute(&mut other_writer, "BEGIN IMMEDIATE").await;
+    let unlock = async {
         tokio::time::sleep(POLL_INTERVAL).await;
-        execute(&mut outsider, "ROLLBACK").await;
+        execute(&mut other_writer, "ROLLBACK").await;
     };
-    let (created, ()) = futures::join!(wish(), freed);
+    let (created, ()) = futures::join!(create(), unlock);
     created.expect_ok();
 
-    execute(&mut outsider, "BEGIN IMMEDIATE").await;
+    execute(&mut other_writer, "BEGIN IMMEDIATE").await;
     let path = format!("/agent/session/{session}");
-    let (refused, ready, read) = futures::join!(wish(), house.get("/readyz"), house.get(&path));
+    let (refused, ready, read) = futures::join!(create(), server.get("/readyz"), server.get(&path));
     refused.expect_problem(503, "unavailable");
     assert_eq!(ready.status, 503);
     assert_eq!(read.expect_ok()["status"], "idle");
-    // Who starts meanwhile reads, too.
-    house.kill_and_restart().await;
-    assert_eq!(house.get(&path).await.expect_ok()["status"], "idle");
-    house.post("/agent/session", json!({})).await.expect_problem(503, "unavailable");
-    execute(&mut outsider, "ROLLBACK").await;
-    wait_until_ready(&house).await;
-    assert_eq!(last_message_text(&house.chat_to_end(&session, "again").await), "Here I am.");
+    // A server that starts while the database is locked serves reads, too.
+    server.kill_and_restart().await;
+    assert_eq!(server.get(&path).await.expect_ok()["status"], "idle");
+    server.post("/agent/session", json!({})).await.expect_problem(503, "unavailable");
+    execute(&mut other_writer, "ROLLBACK").await;
+    wait_until_ready(&server).await;
+    assert_eq!(last_message_text(&server.chat_to_end(&session, "again").await), "Here I am.");
 }
 
-/// Pages of SQLite's files.
+/// Page size of SQLite's files, in bytes.
 const PAGE: usize = 4096;
 
 #[actix_web::test]
-async fn d8_a_damaged_file_is_named_with_what_to_do_and_left_as_it_is() {
-    let mut house =
+async fn d8_damaged_database_is_reported_with_instructions_and_left_unchanged() {
+    let mut server =
         TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE).start().await;
-    let session = house.create_session_at(1).await;
+    let session = server.create_session_at(1).await;
     for _ in 0..3 {
-        house.chat_to_end(&session, &format!("again {}", "x".repeat(3 * PAGE))).await;
+        server.chat_to_end(&session, &format!("again {}", "x".repeat(3 * PAGE))).await;
     }
-    let before = house.events(&session).await;
-    assert!(house.stop().await.success());
-    let path = house.folder().join("greenroom.db");
+    let before = server.events(&session).await;
+    assert!(server.stop().await.success());
+    let path = server.folder().join("greenroom.db");
     let file = path.display().to_string();
-    let log = house.folder().join("greenroom.db-wal");
-    assert!(fs::metadata(&log).map_or(true, |log| log.len() == 0), "the file holds everything");
-    let mut beside = second_connection(&file).await;
-    // The last page is the beginning of something, whatever the rest looks like.
-    execute(&mut beside, "CREATE TABLE last (page TEXT); PRAGMA wal_checkpoint(TRUNCATE)").await;
-    beside.close().await.unwrap();
+    let log = server.folder().join("greenroom.db-wal");
+    let log_is_empty = fs::metadata(&log).map_or(true, |log| log.len() == 0);
+    assert!(log_is_empty, "the database file contains all data");
+    let mut connection = second_connection(&file).await;
+    // The last page becomes the root page of a table, independent of the other content.
+    execute(&mut connection, "CREATE TABLE last (page TEXT); PRAGMA wal_checkpoint(TRUNCATE)").await;
+    connection.close().await.unwrap();
     let whole = fs::read(&path).unwrap();
     let last = whole.len() - PAGE;
     let filled = |byte: u8| {
@@ -393,51 +395,51 @@ async fn d8_a_damaged_file_is_named_with_what_to_do_and_left_as_it_is() {
         bytes
     };
     let cases = [
-        ("the last page is gone", whole[..last].to_vec()),
-        ("it was cut off in its last page", whole[..last + 100].to_vec()),
-        ("half of it is gone", whole[..PAGE * (whole.len() / PAGE / 2)].to_vec()),
-        ("the last page is something else", filled(0xff)),
+        ("the last page is missing", whole[..last].to_vec()),
+        ("the last page is truncated", whole[..last + 100].to_vec()),
+        ("half of the file is missing", whole[..PAGE * (whole.len() / PAGE / 2)].to_vec()),
+        ("the last page is overwritten", filled(0xff)),
         ("the last page was never written", filled(0)),
     ];
     for (case, bytes) in cases {
         fs::write(&path, &bytes).unwrap();
-        let said = startup_error(house.folder(), "greenroom.db").await;
-        assert!(said.contains(&file) && said.contains("is damaged"), "{case}: {said}");
-        assert!(said.contains("docs/storage.md"), "{case}: {said}");
-        assert!(fs::read(&path).unwrap() == bytes, "{case}: it was changed");
+        let error = startup_error(server.folder(), "greenroom.db").await;
+        assert!(error.contains(&file) && error.contains("is damaged"), "{case}: {error}");
+        assert!(error.contains("docs/storage.md"), "{case}: {error}");
+        assert!(fs::read(&path).unwrap() == bytes, "{case}: the file was changed");
     }
-    // SQLite would throw the log away, and begin anew.
+    // With an empty database file, SQLite would discard the log and start anew.
     fs::write(&path, "").unwrap();
     fs::write(&log, &whole).unwrap();
-    let said = startup_error(house.folder(), "greenroom.db").await;
-    assert!(said.contains(&file) && said.contains("is damaged"), "{said}");
+    let error = startup_error(server.folder(), "greenroom.db").await;
+    assert!(error.contains(&file) && error.contains("is damaged"), "{error}");
     assert!(fs::read(&log).unwrap() == whole);
     fs::remove_file(&log).unwrap();
     fs::write(&path, &whole).unwrap();
-    house.start().await;
-    assert_eq!(house.events(&session).await, before);
+    server.start().await;
+    assert_eq!(server.events(&session).await, before);
 }
 
 #[actix_web::test]
-async fn d5_a_newer_schema_is_refused_and_left_as_it_is() {
-    let mut house =
+async fn d5_newer_schema_is_refused_and_left_unchanged() {
+    let mut server =
         TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE).start().await;
-    let session = house.create_session_at(1).await;
-    assert!(house.stop().await.success());
-    let file = house.folder().join("greenroom.db").display().to_string();
+    let session = server.create_session_at(1).await;
+    assert!(server.stop().await.success());
+    let file = server.folder().join("greenroom.db").display().to_string();
     let version = async || {
-        let found =
+        let row =
             sqlx::query("PRAGMA user_version").fetch_one(&mut second_connection(&file).await).await;
-        found.unwrap().get::<i64, _>(0)
+        row.unwrap().get::<i64, _>(0)
     };
-    let ours = version().await;
+    let current_version = version().await;
     execute(&mut second_connection(&file).await, "PRAGMA user_version = 99").await;
-    let said = startup_error(house.folder(), "greenroom.db").await;
-    assert!(said.contains(&file) && said.contains("schema version 99"), "{said}");
-    assert!(said.contains("use a newer greenroom"), "{said}");
+    let error = startup_error(server.folder(), "greenroom.db").await;
+    assert!(error.contains(&file) && error.contains("schema version 99"), "{error}");
+    assert!(error.contains("use a newer greenroom"), "{error}");
     assert_eq!(version().await, 99);
-    let set = sqlx::AssertSqlSafe(format!("PRAGMA user_version = {ours}"));
+    let set = sqlx::AssertSqlSafe(format!("PRAGMA user_version = {current_version}"));
     sqlx::raw_sql(set).execute(&mut second_connection(&file).await).await.unwrap();
-    house.start().await;
-    assert_eq!(house.get(&format!("/agent/session/{session}")).await.expect_ok()["status"], "idle");
+    server.start().await;
+    assert_eq!(server.get(&format!("/agent/session/{session}")).await.expect_ok()["status"], "idle");
 }

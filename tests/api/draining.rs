@@ -1,20 +1,20 @@
-//! A server that is told to stop in the middle of its work (D8): nobody is left without a word, and
-//! everything continues after the next start.
+//! Draining (D8): a server that is stopped during its work notifies every client, and all work resumes
+//! after the next start.
 
 use crate::{
     harness::{TestServer, TestServerBuilder},
     scripts::{ORDER, STALLED_TEXT, STALLS_ONCE, STORY, tool_call_script},
-    stream::{Stream, format_frames, last_message_text, of_kind, single_frame},
+    stream::{Stream, format_frames, last_message_text, frames_of_kind, single_frame},
 };
 use futures::future::join_all;
 use greenroom::rehearsal::ProviderProtocol;
 use serde_json::{Value, json};
 
-/// Sessions of each kind.
+/// Number of sessions of each kind.
 const SESSIONS: usize = 6;
 
-/// Looks for opportunities for so many seconds.
-fn scan(seconds: u32) -> String {
+/// A script whose tool call takes `seconds`.
+fn scan_script(seconds: u32) -> String {
     format!(
         r#"
 [[rule]]
@@ -26,14 +26,14 @@ tool_call = {{ name = "scan_opportunities", arguments = {{ region_id = 10000002,
     )
 }
 
-async fn sessions(house: &TestServer) -> Vec<String> {
-    join_all((0..SESSIONS).map(|_| house.create_session_at(1))).await
+async fn create_sessions(server: &TestServer) -> Vec<String> {
+    join_all((0..SESSIONS).map(|_| server.create_session_at(1))).await
 }
 
-async fn chats(house: &TestServer, sessions: &[String], message: &str) -> Vec<Stream> {
+async fn start_runs(server: &TestServer, sessions: &[String], message: &str) -> Vec<Stream> {
     let chats = sessions.iter().enumerate().map(|(number, session)| async move {
-        // The scripted model tells conversations apart by what is said in them.
-        house.chat(session, &format!("{message} {number}")).await
+        // The scripted model distinguishes sessions by their messages.
+        server.chat(session, &format!("{message} {number}")).await
     });
     join_all(chats).await
 }
@@ -41,72 +41,72 @@ async fn chats(house: &TestServer, sessions: &[String], message: &str) -> Vec<St
 #[actix_web::test]
 async fn d8_sigterm_under_load_drains_and_work_resumes_after_restart() {
     let order = tool_call_script("market_order_create", ORDER);
-    let scan = scan(600);
+    let scan = scan_script(600);
     let script = format!("{STORY}{STALLS_ONCE}{order}{scan}");
     let setup = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script)
         .with_top_level_config("drain = '700ms'");
-    let mut house = setup.start().await;
-    // Those who wait for a person, whose model says nothing more, whose tool takes ten minutes, who
-    // have another message in line, and who are in the middle of a story.
-    let asking = sessions(&house).await;
-    let mut asked = chats(&house, &asking, "go").await;
+    let mut server = setup.start().await;
+    // Five kinds of sessions: waiting for approval, with a stalled model stream, with a queued message
+    // behind the stalled run, with a tool that takes ten minutes, and in the middle of a story.
+    let approving = create_sessions(&server).await;
+    let mut waiting = start_runs(&server, &approving, "go").await;
     let mut plans = Vec::new();
-    for stream in &mut asked {
+    for stream in &mut waiting {
         let frames = stream.read_until("waiting_for_approval").await;
         plans.push(frames.last().unwrap().data["plan_id"].clone());
     }
-    let stalling = sessions(&house).await;
-    let mut stalled = chats(&house, &stalling, "stall").await;
+    let stalling = create_sessions(&server).await;
+    let mut stalled = start_runs(&server, &stalling, "stall").await;
     for stream in &mut stalled {
         stream.read_text(10).await;
     }
-    let mut queued = chats(&house, &stalling, "again").await;
-    let scanning = sessions(&house).await;
-    let mut scans = chats(&house, &scanning, "scan").await;
+    let mut queued = start_runs(&server, &stalling, "again").await;
+    let scanning = create_sessions(&server).await;
+    let mut scans = start_runs(&server, &scanning, "scan").await;
     for stream in &mut scans {
         stream.read_until("tool_call_progress").await;
     }
-    let telling = sessions(&house).await;
-    let mut told_of = chats(&house, &telling, "story").await;
-    let mut socket = house.socket(&format!("/agent/stream/{}", telling[0])).await;
+    let streaming = create_sessions(&server).await;
+    let mut stories = start_runs(&server, &streaming, "story").await;
+    let mut socket = server.socket(&format!("/agent/stream/{}", streaming[0])).await;
     socket.read_until("text").await;
-    let mut gateway = house.socket("/gateway").await;
+    let mut gateway = server.socket("/gateway").await;
     let request =
-        json!({"type": "chat.send", "id": "g", "sessionId": telling[1], "content": "story"});
+        json!({"type": "chat.send", "id": "g", "sessionId": streaming[1], "content": "story"});
     gateway.send(request).await;
 
-    assert!(house.stop().await.success(), "it ends well, although tools and models would go on");
-    let all = asked.iter_mut().chain(&mut stalled).chain(&mut queued).chain(&mut scans);
+    assert!(server.stop().await.success(), "the server exits despite open tool and model calls");
+    let all = waiting.iter_mut().chain(&mut stalled).chain(&mut queued).chain(&mut scans);
     for stream in all {
-        let last = stream.read_to_end().await.pop().expect("it is told");
+        let last = stream.read_to_end().await.pop().expect("the stream has a last frame");
         assert_eq!((last.kind(), last.cursor.as_str()), ("server_draining", ""), "{last:?}");
     }
-    for stream in &mut told_of {
-        let last = stream.read_to_end().await.pop().expect("it is told");
+    for stream in &mut stories {
+        let last = stream.read_to_end().await.pop().expect("the stream has a last frame");
         assert!(["server_draining", "done"].contains(&last.kind()), "{last:?}");
     }
     assert_eq!(socket.read_until("server_draining").await.last().unwrap()["cursor"], Value::Null);
 
-    house.start().await;
-    for (session, plan_id) in asking.iter().zip(&plans) {
+    server.start().await;
+    for (session, plan_id) in approving.iter().zip(&plans) {
         let body = json!({"session_id": session, "plan_id": plan_id});
-        house.post("/agent/execute", body).await.expect_ok();
-        let all = house.wait_for_event(session, "done").await;
-        assert_eq!(of_kind(&all, "waiting_for_approval").len(), 1, "{}", format_frames(&all));
+        server.post("/agent/execute", body).await.expect_ok();
+        let all = server.wait_for_event(session, "done").await;
+        assert_eq!(frames_of_kind(&all, "waiting_for_approval").len(), 1, "{}", format_frames(&all));
     }
     assert_eq!(
-        house.effects().iter().filter(|it| it["tool"] != "scan_cancelled").count(),
+        server.effects().iter().filter(|effect| effect["tool"] != "scan_cancelled").count(),
         SESSIONS
     );
     for session in &stalling {
-        let mut follow = house.subscribe(session, "0").await;
-        let mut all = follow.read_until("done").await;
+        let mut subscription = server.subscribe(session, "0").await;
+        let mut all = subscription.read_until("done").await;
         assert_eq!(last_message_text(&all), STALLED_TEXT);
-        all.extend(follow.read_until("done").await);
+        all.extend(subscription.read_until("done").await);
         assert_eq!(last_message_text(&all), "Here I am.");
     }
-    for session in &telling {
-        let all = house.wait_for_event(session, "done").await;
+    for session in &streaming {
+        let all = server.wait_for_event(session, "done").await;
         assert_eq!(single_frame(&all, "done").data["outcome"], "completed");
         assert!(
             last_message_text(&all).ends_with("number 11 of the fleet goes home; "),
@@ -115,79 +115,79 @@ async fn d8_sigterm_under_load_drains_and_work_resumes_after_restart() {
         );
     }
     for session in &scanning {
-        // It reads, and goes on by itself; that it was cut off was no failure of its own.
-        let mut follow = house.subscribe(session, "0").await;
-        let retrying = follow.read_until("tool_call_retrying").await.pop().unwrap();
+        // The tool is read-only, so its call is repeated; the interruption is not counted as a failure.
+        let mut subscription = server.subscribe(session, "0").await;
+        let retrying = subscription.read_until("tool_call_retrying").await.pop().unwrap();
         assert_eq!(
             (retrying.text("reason"), &retrying.data["failures"]),
             ("the server restarted", &json!(0))
         );
-        let again = follow.read_until("tool_call_attempt_started").await;
+        let again = subscription.read_until("tool_call_attempt_started").await;
         assert_eq!(again.last().unwrap().data["attempt"], 2);
-        house.post(&format!("/agent/session/{session}/cancel"), json!({})).await.expect_ok();
-        follow.read_until("done").await;
+        server.post(&format!("/agent/session/{session}/cancel"), json!({})).await.expect_ok();
+        subscription.read_until("done").await;
     }
 }
 
 #[actix_web::test]
-async fn d8_while_it_drains_nothing_new_begins_and_what_streams_comes_to_its_end() {
+async fn d8_draining_server_refuses_new_work_and_finishes_open_streams() {
     let script = format!("{STORY}{STALLS_ONCE}");
-    let mut house = TestServerBuilder::with_script(ProviderProtocol::OpenAi, &script)
+    let mut server = TestServerBuilder::with_script(ProviderProtocol::OpenAi, &script)
         .with_top_level_config("drain = '60s'")
         .start()
         .await;
-    let (telling, other) = (house.create_session_at(1).await, house.create_session_at(1).await);
-    let mut story = house.chat(&telling, "story").await;
+    let (streaming, other) = (server.create_session_at(1).await, server.create_session_at(1).await);
+    let mut story = server.chat(&streaming, "story").await;
     story.read_text(10).await;
-    house.send_sigterm();
+    server.send_sigterm();
     story.read_until("server_draining").await;
-    // Its listener has left; the story goes on.
-    let wish = json!({"session_id": other, "message": "again"});
-    house.post("/agent/chat/stream", wish).await.expect_problem(503, "draining");
-    house.post("/agent/session", json!({})).await.expect_problem(503, "draining");
-    assert!(house.wait_for_exit().await.success());
-    house.start().await;
-    let all = house.wait_for_event(&telling, "done").await;
-    assert!(of_kind(&all, "message_discarded").is_empty(), "{}", format_frames(&all));
-    assert_eq!(last_message_text(&house.chat_to_end(&other, "again").await), "Here I am.");
+    // The stream is closed, but its run continues.
+    let body = json!({"session_id": other, "message": "again"});
+    server.post("/agent/chat/stream", body).await.expect_problem(503, "draining");
+    server.post("/agent/session", json!({})).await.expect_problem(503, "draining");
+    assert!(server.wait_for_exit().await.success());
+    server.start().await;
+    let all = server.wait_for_event(&streaming, "done").await;
+    assert!(frames_of_kind(&all, "message_discarded").is_empty(), "{}", format_frames(&all));
+    assert_eq!(last_message_text(&server.chat_to_end(&other, "again").await), "Here I am.");
 }
 
 #[actix_web::test]
-async fn d8_a_tool_that_comes_to_its_end_is_waited_for_and_the_next_step_is_not_begun() {
-    let scan = scan(2);
+async fn d8_draining_server_waits_for_a_tool_and_starts_no_further_step() {
+    let scan = scan_script(2);
     let setup =
         TestServerBuilder::with_script(ProviderProtocol::OpenAi, &format!("{scan}{STALLS_ONCE}"))
             .with_top_level_config("drain = '60s'");
-    let mut house = setup.start().await;
-    let session = house.create_session_at(1).await;
-    let mut chat = house.chat(&session, "scan").await;
+    let mut server = setup.start().await;
+    let session = server.create_session_at(1).await;
+    let mut chat = server.chat(&session, "scan").await;
     chat.read_until("tool_call_progress").await;
-    assert!(house.stop().await.success());
-    house.start().await;
-    let all = house.wait_for_event(&session, "done").await;
-    assert_eq!(of_kind(&all, "tool_call_attempt_started").len(), 1, "{}", format_frames(&all));
-    assert_eq!(of_kind(&all, "tool_call_completed").len(), 1, "{}", format_frames(&all));
-    assert_eq!(of_kind(&all, "thinking").len(), 2, "{}", format_frames(&all));
-    assert!(of_kind(&all, "message_discarded").is_empty(), "{}", format_frames(&all));
+    assert!(server.stop().await.success());
+    server.start().await;
+    let all = server.wait_for_event(&session, "done").await;
+    assert_eq!(frames_of_kind(&all, "tool_call_attempt_started").len(), 1, "{}", format_frames(&all));
+    assert_eq!(frames_of_kind(&all, "tool_call_completed").len(), 1, "{}", format_frames(&all));
+    assert_eq!(frames_of_kind(&all, "thinking").len(), 2, "{}", format_frames(&all));
+    assert!(frames_of_kind(&all, "message_discarded").is_empty(), "{}", format_frames(&all));
 }
 
 #[actix_web::test]
-async fn d8_told_twice_it_waits_for_no_tool() {
-    let mut house = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &scan(600))
+async fn d8_second_sigterm_stops_waiting_for_tools() {
+    let mut server = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &scan_script(600))
         .with_top_level_config("drain = '10m'")
         .start()
         .await;
-    let session = house.create_session_at(1).await;
-    let mut chat = house.chat(&session, "scan").await;
+    let session = server.create_session_at(1).await;
+    let mut chat = server.chat(&session, "scan").await;
     chat.read_until("tool_call_progress").await;
-    house.send_sigterm();
+    server.send_sigterm();
     chat.read_until("server_draining").await;
-    assert!(house.stop().await.success());
-    house.start().await;
-    // It reads, and goes on.
-    let mut follow = house.subscribe(&session, "0").await;
-    follow.read_until("tool_call_retrying").await;
-    house.send_sigterm();
-    follow.read_until("server_draining").await;
-    assert!(house.stop().await.success());
+    assert!(server.stop().await.success());
+    server.start().await;
+    // The tool is read-only, so its call is repeated.
+    let mut subscription = server.subscribe(&session, "0").await;
+    subscription.read_until("tool_call_retrying").await;
+    server.send_sigterm();
+    subscription.read_until("server_draining").await;
+    assert!(server.stop().await.success());
 }

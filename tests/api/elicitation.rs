@@ -1,130 +1,132 @@
-//! Tools that ask people while they run (T1), answered from every surface.
+//! Elicitation: tools that request input while they run (T1), answered from every surface.
 
 use crate::{
     harness::{TestServer, TestServerBuilder, run},
     scripts::tool_call_script,
-    stream::{Frame, format_frames, of_kind, single_frame},
+    stream::{Frame, format_frames, frames_of_kind, single_frame},
     terminal::{Terminal, environment},
 };
 use greenroom::rehearsal::ProviderProtocol;
 use serde_json::{Value, json};
 
-on_both_wires!(t1_a_tool_asks_and_a_person_answers_over_rest);
+on_both_wires!(t1_elicitation_is_answered_over_rest);
 
-/// The model calls the tool that asks for a hangar.
+/// A server whose model calls a tool that elicits a hangar.
 fn elicitation_setup(wire: ProviderProtocol) -> TestServerBuilder {
     TestServerBuilder::with_script(wire, &tool_call_script("choose_hangar", "{ type_id = 587 }"))
 }
 
-/// Says go, and listens until the person is asked.
-async fn start_until_elicitation(house: &TestServer, session: &str) -> (Vec<Frame>, Value) {
+/// Sends `go` and reads until the elicitation is requested; returns the frames and the approval.
+async fn start_until_elicitation(server: &TestServer, session: &str) -> (Vec<Frame>, Value) {
     let body = json!({"session_id": session, "message": "go", "until": "pause"});
-    let frames = house.chat_with(body).await.read_to_end().await;
+    let frames = server.chat_with(body).await.read_to_end().await;
     let plan = single_frame(&frames, "waiting_for_approval").data["plan"].clone();
     (frames, plan)
 }
 
-fn path(question: &Value) -> String {
-    format!("/agent/approvals/{}", question["approval_id"].as_str().unwrap())
+fn approval_path(approval: &Value) -> String {
+    format!("/agent/approvals/{}", approval["approval_id"].as_str().unwrap())
 }
 
-async fn t1_a_tool_asks_and_a_person_answers_over_rest(wire: ProviderProtocol) {
-    let house = elicitation_setup(wire).start().await;
-    let session = house.create_session_at(1).await;
-    let (frames, question) = start_until_elicitation(&house, &session).await;
+async fn t1_elicitation_is_answered_over_rest(wire: ProviderProtocol) {
+    let server = elicitation_setup(wire).start().await;
+    let session = server.create_session_at(1).await;
+    let (frames, approval) = start_until_elicitation(&server, &session).await;
     let call = single_frame(&frames, "tool_call_started").data["call_id"].clone();
-    assert_eq!(question["kind"], "elicitation", "{question}");
-    assert_eq!((&question["call_id"], &question["tool"]), (&call, &json!("choose_hangar")));
-    assert_eq!((&question["server"], &question["mode"]), (&json!("market"), &json!("form")));
-    assert_eq!(question["message"], "Which hangar shall Rifter go to?");
-    assert_eq!(question["schema"]["required"], json!(["hangar"]));
+    assert_eq!(approval["kind"], "elicitation", "{approval}");
+    assert_eq!((&approval["call_id"], &approval["tool"]), (&call, &json!("choose_hangar")));
+    assert_eq!((&approval["server"], &approval["mode"]), (&json!("market"), &json!("form")));
+    assert_eq!(approval["message"], "Which hangar shall Rifter go to?");
+    assert_eq!(approval["schema"]["required"], json!(["hangar"]));
 
+    let path = approval_path(&approval);
     let bad = json!({"decision": "answer", "value": {"hangar": "attic"}});
-    let refused = house.post(&path(&question), bad).await.expect_problem(422, "invalid_answer");
+    let refused = server.post(&path, bad).await.expect_problem(422, "invalid_answer");
     assert!(refused["detail"].as_str().unwrap().contains("value/hangar"), "{refused}");
     let wrong = json!({"decision": "approve", "steps": []});
-    house.post(&path(&question), wrong).await.expect_problem(422, "wrong_decision");
-    let listed = house.get("/agent/approvals?state=pending").await.expect_ok();
-    assert_eq!(listed["approvals"][0]["kind"], "elicitation", "it waits still");
+    server.post(&path, wrong).await.expect_problem(422, "wrong_decision");
+    let listed = server.get("/agent/approvals?state=pending").await.expect_ok();
+    assert_eq!(listed["approvals"][0]["kind"], "elicitation", "the approval is still pending");
 
     let answer = json!({"decision": "answer", "value": {"hangar": "frozen", "crates": 3}});
-    let taken = house.post(&path(&question), answer.clone()).await.expect_ok();
-    assert_eq!((&taken["closed"], &taken["repeated"]), (&json!(true), &json!(false)));
-    let all = house.wait_for_event(&session, "done").await;
+    let answered = server.post(&path, answer.clone()).await.expect_ok();
+    assert_eq!((&answered["closed"], &answered["repeated"]), (&json!(true), &json!(false)));
+    let all = server.wait_for_event(&session, "done").await;
     let result = &single_frame(&all, "tool_call_completed").data["result"];
     assert_eq!((&result["hangar"], &result["crates"]), (&json!("frozen"), &json!(3)));
     let decided = &single_frame(&all, "approval_decided").data["answer"];
     assert_eq!(decided["value"], json!({"hangar": "frozen", "crates": 3}), "{decided}");
 
-    let again = house.post(&path(&question), answer).await.expect_ok();
+    let again = server.post(&path, answer).await.expect_ok();
     assert_eq!(again["repeated"], true);
     let other = json!({"decision": "reject"});
-    house.post(&path(&question), other).await.expect_problem(409, "already_decided");
+    server.post(&path, other).await.expect_problem(409, "already_decided");
 }
 
 #[actix_web::test]
-async fn t1_nobody_has_to_answer() {
+async fn t1_g10_elicitation_can_be_rejected_or_expire() {
     let quick = "[agents.quick]\nmodel = \"scripted\"\napprovals = { deadline = \"1s\" }";
-    let house = elicitation_setup(ProviderProtocol::OpenAi).with_config(quick).start().await;
-    let session = house.create_session_at(1).await;
-    let (_, question) = start_until_elicitation(&house, &session).await;
-    house.post(&path(&question), json!({"decision": "reject"})).await.expect_ok();
-    let all = house.wait_for_event(&session, "done").await;
+    let server = elicitation_setup(ProviderProtocol::OpenAi).with_config(quick).start().await;
+    let session = server.create_session_at(1).await;
+    let (_, approval) = start_until_elicitation(&server, &session).await;
+    server.post(&approval_path(&approval), json!({"decision": "reject"})).await.expect_ok();
+    let all = server.wait_for_event(&session, "done").await;
     let failed = &single_frame(&all, "tool_call_failed").data;
     assert!(failed["error"].as_str().unwrap().contains("would not say"), "{failed}");
 
-    // G10: nor in time.
-    let session = house.create_session(json!({"agent": "quick"})).await;
-    let frames = house.chat_to_end(&session, "go").await;
+    // G10: the elicitation expires at its deadline.
+    let session = server.create_session(json!({"agent": "quick"})).await;
+    let frames = server.chat_to_end(&session, "go").await;
     single_frame(&frames, "approval_expired");
     let failed = &single_frame(&frames, "tool_call_failed").data;
     assert!(failed["error"].as_str().unwrap().contains("nobody said"), "{failed}");
 }
 
 #[actix_web::test]
-async fn g13_a_headless_agent_declines() {
-    let house =
-        elicitation_setup(ProviderProtocol::Anthropic).agent("headless = true").start().await;
-    let session = house.create_session_at(1).await;
-    let frames = house.chat_to_end(&session, "go").await;
-    assert!(of_kind(&frames, "waiting_for_approval").is_empty(), "{}", format_frames(&frames));
+async fn g13_headless_agent_declines_elicitation() {
+    let server =
+        elicitation_setup(ProviderProtocol::Anthropic).with_agent_config("headless = true").start().await;
+    let session = server.create_session_at(1).await;
+    let frames = server.chat_to_end(&session, "go").await;
+    assert!(frames_of_kind(&frames, "waiting_for_approval").is_empty(), "{}", format_frames(&frames));
     let failed = &single_frame(&frames, "tool_call_failed").data;
     assert!(failed["error"].as_str().unwrap().contains("would not say"), "{failed}");
 }
 
 #[actix_web::test]
-async fn t1_d2_a_tool_that_may_repeat_asks_again_after_a_crash() {
-    let mut house = elicitation_setup(ProviderProtocol::OpenAi).start().await;
-    let session = house.create_session_at(1).await;
-    let (_, first) = start_until_elicitation(&house, &session).await;
-    house.kill_and_restart().await;
+async fn t1_d2_repeatable_tool_elicits_again_after_a_crash() {
+    let mut server = elicitation_setup(ProviderProtocol::OpenAi).start().await;
+    let session = server.create_session_at(1).await;
+    let (_, first) = start_until_elicitation(&server, &session).await;
+    server.kill_and_restart().await;
     let answer = json!({"decision": "answer", "value": {"hangar": "north"}});
-    house.post(&path(&first), answer.clone()).await.expect_problem(409, "approval_cancelled");
-    let mut stream = house.subscribe(&session, "0").await;
+    let late = server.post(&approval_path(&first), answer.clone()).await;
+    late.expect_problem(409, "approval_cancelled");
+    let mut stream = server.subscribe(&session, "0").await;
     stream.read_until("approval_cancelled").await;
     let frames = stream.read_until("waiting_for_approval").await;
     let second = &frames.last().unwrap().data["plan"];
     assert_ne!(second["approval_id"], first["approval_id"]);
-    house.post(&path(second), answer).await.expect_ok();
-    let all = house.wait_for_event(&session, "done").await;
+    server.post(&approval_path(second), answer).await.expect_ok();
+    let all = server.wait_for_event(&session, "done").await;
     assert_eq!(single_frame(&all, "tool_call_completed").data["result"]["hangar"], "north");
 }
 
 #[actix_web::test]
-async fn t1_the_gateway_asks_and_takes_the_answer() {
-    let house = elicitation_setup(ProviderProtocol::Anthropic).start().await;
-    let mut socket = house.socket("/gateway").await;
+async fn t1_elicitation_is_answered_over_the_gateway() {
+    let server = elicitation_setup(ProviderProtocol::Anthropic).start().await;
+    let mut socket = server.socket("/gateway").await;
     for (number, answer) in [
         (1, json!({"action": "accept", "content": {"hangar": "south"}})),
         (2, json!({"action": "decline"})),
     ] {
         let send = json!({"type": "chat.send", "id": format!("r-{number}"), "content": "go"});
         socket.send(send).await;
-        let asked = socket.read_until("elicitation.request").await.pop().unwrap();
-        assert_eq!(asked["message"], "Which hangar shall Rifter go to?");
-        assert_eq!(asked["requestedSchema"]["properties"]["crates"]["default"], 1, "{asked}");
+        let request = socket.read_until("elicitation.request").await.pop().unwrap();
+        assert_eq!(request["message"], "Which hangar shall Rifter go to?");
+        assert_eq!(request["requestedSchema"]["properties"]["crates"]["default"], 1, "{request}");
         let mut bad = json!({"type": "elicitation.response", "id": "bad", "action": "accept"});
-        bad["approvalId"] = asked["approvalId"].clone();
+        bad["approvalId"] = request["approvalId"].clone();
         socket.send(bad.clone()).await;
         let refused = socket.read_until("error").await.pop().unwrap();
         assert_eq!(
@@ -133,7 +135,7 @@ async fn t1_the_gateway_asks_and_takes_the_answer() {
         );
         let mut response = answer.clone();
         (response["type"], response["id"]) = (json!("elicitation.response"), json!("good"));
-        response["approvalId"] = asked["approvalId"].clone();
+        response["approvalId"] = request["approvalId"].clone();
         socket.send(response).await;
         let frames = socket.read_until("chat.stream.end").await;
         let result = frames.iter().find(|frame| frame["type"] == "tool.result").unwrap();
@@ -142,41 +144,41 @@ async fn t1_the_gateway_asks_and_takes_the_answer() {
 }
 
 #[actix_web::test]
-async fn t1_answered_on_the_command_line() {
-    let house = elicitation_setup(ProviderProtocol::OpenAi).start().await;
-    let session = house.create_session_at(1).await;
-    let (_, question) = start_until_elicitation(&house, &session).await;
-    let id = question["approval_id"].as_str().unwrap();
+async fn t1_elicitation_is_answered_on_the_command_line() {
+    let server = elicitation_setup(ProviderProtocol::OpenAi).start().await;
+    let session = server.create_session_at(1).await;
+    let (_, approval) = start_until_elicitation(&server, &session).await;
+    let id = approval["approval_id"].as_str().unwrap();
     let greenroom = async |args: &[&str]| {
-        let env = environment(house.url());
+        let env = environment(server.url());
         let env: Vec<_> = env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        let output = run(house.folder(), &[&["approvals"], args].concat(), &env).await;
+        let output = run(server.folder(), &[&["approvals"], args].concat(), &env).await;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         (output.status.code(), text(&output.stdout) + &text(&output.stderr))
     };
     let (_, shown) = greenroom(&["show", id]).await;
-    for words in [
+    for text in [
         "choose_hangar of market requests input:",
         "Which hangar shall Rifter go to?",
         "north | south | frozen",
         "(optional)",
     ] {
-        assert!(shown.contains(words), "{words:?} is not in\n{shown}");
+        assert!(shown.contains(text), "{text:?} is not in\n{shown}");
     }
     let (code, refused) = greenroom(&["answer", id, "hangar=attic"]).await;
     assert_eq!(code, Some(1), "{refused}");
     assert!(refused.contains("value/hangar"), "{refused}");
-    let (code, told) = greenroom(&["answer", id, "hangar=north", "crates=2"]).await;
-    assert_eq!(code, Some(0), "{told}");
-    assert!(told.contains("answer by"), "{told}");
-    let all = house.wait_for_event(&session, "done").await;
+    let (code, output) = greenroom(&["answer", id, "hangar=north", "crates=2"]).await;
+    assert_eq!(code, Some(0), "{output}");
+    assert!(output.contains("answer by"), "{output}");
+    let all = server.wait_for_event(&session, "done").await;
     assert_eq!(single_frame(&all, "tool_call_completed").data["result"]["crates"], 2);
 }
 
 #[actix_web::test]
-async fn t1_a_chat_asks_for_the_fields() {
-    let house = elicitation_setup(ProviderProtocol::Anthropic).start().await;
-    let mut terminal = Terminal::open(&house, 100, 50, &["chat"], &[]);
+async fn t1_chat_prompts_for_each_field() {
+    let server = elicitation_setup(ProviderProtocol::Anthropic).start().await;
+    let mut terminal = Terminal::open(&server, 100, 50, &["chat"], &[]);
     terminal.wait_for_text("›").await;
     terminal.enter("go");
     terminal.wait_for_text("Which hangar shall Rifter go to?").await;

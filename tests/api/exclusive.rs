@@ -1,10 +1,10 @@
-//! Calls that run one at a time, across sessions, as the tools' own server sees them (T8). The
-//! market's catalog gives `wallet_transfer` the key `'wallet:' + user.id`; orders have none.
+//! Exclusive locks across sessions, as the tool server observes them (T8). The market's catalog gives
+//! `wallet_transfer` the key `'wallet:' + user.id`; orders have no key.
 
 use crate::{
     harness::{POLL_INTERVAL, TEST_TIMEOUT, TestServer, TestServerBuilder, send},
     scripts::{ORDER, tool_call_script},
-    stream::{format_frames, of_kind, single_frame},
+    stream::{format_frames, frames_of_kind, single_frame},
 };
 use greenroom::rehearsal::ProviderProtocol;
 use reqwest::Method;
@@ -19,77 +19,77 @@ fn transfer_setup() -> TestServerBuilder {
     )
 }
 
-/// A session that asks for nothing that costs less than that.
-async fn unrestricted_session(house: &TestServer) -> String {
+/// A session whose calls need no approval up to a budget of 1,000,000 ISK.
+async fn unrestricted_session(server: &TestServer) -> String {
     let limit = json!({"amount": 1_000_000, "unit": "ISK"});
     let settings = json!({"autonomy_level": 3, "budget_limit": limit});
-    house.patch("/agent/settings", settings).await.expect_ok();
-    house.create_session_at(3).await
+    server.patch("/agent/settings", settings).await.expect_ok();
+    server.create_session_at(3).await
 }
 
-/// A free session of another user, who has told it to go.
-async fn start_run_of_other_user(house: &TestServer) -> String {
-    let wish = json!({"user_id": "eve", "role": "user"});
-    let key = house.post("/admin/keys", wish).await;
+/// Starts a run in an unrestricted session of another user; returns the session's id.
+async fn start_run_of_other_user(server: &TestServer) -> String {
+    let body = json!({"user_id": "eve", "role": "user"});
+    let key = server.post("/admin/keys", body).await;
     let key = key.body["key"].as_str().unwrap().to_owned();
-    let ask = |method, path: &str, body: Value| {
-        send(house.request_without_token(method, path).bearer_auth(&key).json(&body))
+    let send_as_user = |method, path: &str, body: Value| {
+        send(server.request_without_token(method, path).bearer_auth(&key).json(&body))
     };
     let limit = json!({"amount": 1_000_000, "unit": "ISK"});
     let settings = json!({"autonomy_level": 3, "budget_limit": limit});
-    ask(Method::PATCH, "/agent/settings", settings).await.expect_ok();
-    let created =
-        ask(Method::POST, "/agent/session", json!({"autonomy_level": 3})).await.expect_ok();
+    send_as_user(Method::PATCH, "/agent/settings", settings).await.expect_ok();
+    let created = send_as_user(Method::POST, "/agent/session", json!({"autonomy_level": 3})).await;
+    let created = created.expect_ok();
     let session = created["session_id"].as_str().unwrap().to_owned();
     let message = json!({"session_id": session, "message": "go"});
-    let body = house
+    let body = server
         .request_without_token(Method::POST, "/agent/chat/stream")
         .bearer_auth(&key)
         .json(&message);
-    // It goes on by itself.
-    drop(house.stream(body).await);
+    // The run continues without a subscriber.
+    drop(server.stream(body).await);
     session
 }
 
-/// How many calls of the tool were under way at most, and how many there were.
+/// The maximum number of concurrent calls of a tool, and the number of its calls.
 fn max_concurrency(spans: &[Value], tool: &str) -> (usize, usize) {
-    let (mut now, mut most, mut all) = (0, 0, 0);
+    let (mut running, mut max, mut total) = (0, 0, 0);
     for span in spans.iter().filter(|span| span["tool"] == tool) {
         match span["is"].as_str().unwrap() {
-            "begun" => (now, all) = (now + 1, all + 1),
-            _ => now -= 1,
+            "begun" => (running, total) = (running + 1, total + 1),
+            _ => running -= 1,
         }
-        most = most.max(now);
+        max = max.max(running);
     }
-    (most, all)
+    (max, total)
 }
 
-async fn wait_until_waiting_for_lock(house: &TestServer, session: &str) {
-    let waits = async {
+async fn wait_until_waiting_for_lock(server: &TestServer, session: &str) {
+    let poll = async {
         loop {
-            let actor = house.get(&format!("/admin/actors/sessions/{session}")).await.expect_ok();
-            let whom = actor["actor"]["waiting"]["for_whom"].as_str().unwrap_or_default();
-            if whom.starts_with("exclusive lock wallet:") {
+            let actor = server.get(&format!("/admin/actors/sessions/{session}")).await.expect_ok();
+            let reason = actor["actor"]["waiting"]["for_whom"].as_str().unwrap_or_default();
+            if reason.starts_with("exclusive lock wallet:") {
                 return;
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    tokio::time::timeout(TEST_TIMEOUT, waits).await.expect("it gets in line");
+    tokio::time::timeout(TEST_TIMEOUT, poll).await.expect("the call waits for the lock");
 }
 
 #[actix_web::test]
-async fn t8_transfers_of_one_wallet_never_overlap_in_the_server_that_makes_them() {
+async fn t8_transfers_of_one_wallet_never_overlap_in_the_tool_server() {
     let folder = tempfile::tempdir().unwrap();
     let spans = folder.path().join("spans.jsonl");
-    let house = transfer_setup().market("MARKET_SPANS", spans.to_str().unwrap()).start().await;
+    let server = transfer_setup().with_market_env("MARKET_SPANS", spans.to_str().unwrap()).start().await;
     let mut sessions = Vec::new();
     for _ in 0..4 {
-        sessions.push(unrestricted_session(&house).await);
+        sessions.push(unrestricted_session(&server).await);
     }
-    let runs = sessions.iter().map(|session| house.chat_to_end(session, "go"));
+    let runs = sessions.iter().map(|session| server.chat_to_end(session, "go"));
     for frames in futures::future::join_all(runs).await {
-        assert_eq!(of_kind(&frames, "tool_call_completed").len(), 1, "{}", format_frames(&frames));
+        assert_eq!(frames_of_kind(&frames, "tool_call_completed").len(), 1, "{}", format_frames(&frames));
     }
     assert_eq!(
         max_concurrency(&crate::harness::read_json_lines(&spans), "wallet_transfer"),
@@ -98,60 +98,63 @@ async fn t8_transfers_of_one_wallet_never_overlap_in_the_server_that_makes_them(
 }
 
 #[actix_web::test]
-async fn t8_calls_without_a_key_do_not_wait() {
+async fn t8_calls_without_a_key_run_concurrently() {
     let script = tool_call_script("market_order_create", ORDER);
     let setup = TestServerBuilder::with_script(ProviderProtocol::OpenAi, &script)
-        .market("MARKET_HANG", "market_order_create");
-    let house = setup.start().await;
-    let (one, two) = (unrestricted_session(&house).await, unrestricted_session(&house).await);
-    let _runs = (house.chat(&one, "go").await, house.chat(&two, "go").await);
-    // Neither is ever answered, so both are under way at once.
-    house.wait_until("both orders are under way", |house| house.effects().len() == 2).await;
+        .with_market_env("MARKET_HANG", "market_order_create");
+    let server = setup.start().await;
+    let (first, second) =
+        (unrestricted_session(&server).await, unrestricted_session(&server).await);
+    let _runs = (server.chat(&first, "go").await, server.chat(&second, "go").await);
+    // The market answers neither call, so both run at the same time.
+    server.wait_until("both orders are running", |server| server.effects().len() == 2).await;
 }
 
 #[actix_web::test]
-async fn t8_a_turn_passes_on_when_its_holder_is_cancelled_and_others_wallets_do_not_wait() {
-    let house = transfer_setup().market("MARKET_HANG", "wallet_transfer").start().await;
-    let (one, two) = (unrestricted_session(&house).await, unrestricted_session(&house).await);
-    let _first = house.chat(&one, "go").await;
-    house.wait_until("the first transfer is under way", |house| house.calls().len() == 1).await;
-    let mut second = house.chat(&two, "go").await;
-    wait_until_waiting_for_lock(&house, &two).await;
-    let _other = start_run_of_other_user(&house).await;
-    house
-        .wait_until("another wallet's transfer is under way", |house| house.calls().len() == 2)
+async fn t8_lock_passes_to_the_next_call_on_cancel_and_other_keys_do_not_wait() {
+    let server = transfer_setup().with_market_env("MARKET_HANG", "wallet_transfer").start().await;
+    let (first, second) =
+        (unrestricted_session(&server).await, unrestricted_session(&server).await);
+    let _first_run = server.chat(&first, "go").await;
+    server.wait_until("the first transfer is running", |server| server.calls().len() == 1).await;
+    let mut second_run = server.chat(&second, "go").await;
+    wait_until_waiting_for_lock(&server, &second).await;
+    let _other = start_run_of_other_user(&server).await;
+    server
+        .wait_until("another wallet's transfer is running", |server| server.calls().len() == 2)
         .await;
-    wait_until_waiting_for_lock(&house, &two).await;
-    assert_eq!(house.calls().len(), 2, "the second waits on");
-    house.post(&format!("/agent/session/{one}/cancel"), json!({})).await.expect_ok();
-    house.wait_until("the second has its turn", |house| house.calls().len() == 3).await;
-    house.post(&format!("/agent/session/{two}/cancel"), json!({})).await.expect_ok();
-    assert_eq!(second.read_until("done").await.last().unwrap().data["outcome"], "cancelled");
+    wait_until_waiting_for_lock(&server, &second).await;
+    assert_eq!(server.calls().len(), 2, "the second call still waits");
+    server.post(&format!("/agent/session/{first}/cancel"), json!({})).await.expect_ok();
+    server.wait_until("the second call has the lock", |server| server.calls().len() == 3).await;
+    server.post(&format!("/agent/session/{second}/cancel"), json!({})).await.expect_ok();
+    assert_eq!(second_run.read_until("done").await.last().unwrap().data["outcome"], "cancelled");
 }
 
 #[actix_web::test]
-async fn t8_who_held_the_turn_when_the_process_died_gets_in_line_again_if_a_person_repeats_it() {
-    let mut house = transfer_setup().market("MARKET_HANG", "wallet_transfer").start().await;
-    let (one, two) = (unrestricted_session(&house).await, unrestricted_session(&house).await);
-    let _first = house.chat(&one, "go").await;
-    house.wait_until("the first transfer is under way", |house| house.calls().len() == 1).await;
-    let second = house.chat(&two, "go").await;
-    wait_until_waiting_for_lock(&house, &two).await;
-    drop(second);
-    house.kill_and_restart().await;
-    // Nobody knows what became of the first: it holds nobody up while a person looks.
-    house.wait_until("the second has its turn", |house| house.calls().len() == 2).await;
-    let asked = house.wait_for_event(&one, "waiting_for_approval").await;
-    let plan = &single_frame(&asked, "waiting_for_approval").data["plan"];
+async fn t8_retried_call_queues_again_for_its_lock_after_a_crash() {
+    let mut server = transfer_setup().with_market_env("MARKET_HANG", "wallet_transfer").start().await;
+    let (first, second) =
+        (unrestricted_session(&server).await, unrestricted_session(&server).await);
+    let _first_run = server.chat(&first, "go").await;
+    server.wait_until("the first transfer is running", |server| server.calls().len() == 1).await;
+    let second_run = server.chat(&second, "go").await;
+    wait_until_waiting_for_lock(&server, &second).await;
+    drop(second_run);
+    server.kill_and_restart().await;
+    // The first call's outcome is unknown; it does not hold the lock while it waits for approval.
+    server.wait_until("the second call has the lock", |server| server.calls().len() == 2).await;
+    let frames = server.wait_for_event(&first, "waiting_for_approval").await;
+    let plan = &single_frame(&frames, "waiting_for_approval").data["plan"];
     assert_eq!(plan["kind"], "unknown_outcome", "{plan}");
     let path = format!("/agent/approvals/{}", plan["approval_id"].as_str().unwrap());
-    house.post(&path, json!({"decision": "retry"})).await.expect_ok();
-    wait_until_waiting_for_lock(&house, &one).await;
-    assert_eq!(house.calls().len(), 2, "the first waits behind the second now");
-    house.post(&format!("/agent/session/{two}/cancel"), json!({})).await.expect_ok();
-    // It is made under its old key, which the market knows: it answers at once, and nothing is
-    // done twice.
-    let all = house.wait_for_event(&one, "done").await;
-    assert_eq!(of_kind(&all, "tool_call_completed").len(), 1, "{}", format_frames(&all));
-    assert_eq!((house.calls().len(), house.effects().len()), (3, 2));
+    server.post(&path, json!({"decision": "retry"})).await.expect_ok();
+    wait_until_waiting_for_lock(&server, &first).await;
+    assert_eq!(server.calls().len(), 2, "the first call waits behind the second");
+    server.post(&format!("/agent/session/{second}/cancel"), json!({})).await.expect_ok();
+    // The call is repeated with its idempotency key, which the market knows: the market answers at
+    // once and does nothing twice.
+    let all = server.wait_for_event(&first, "done").await;
+    assert_eq!(frames_of_kind(&all, "tool_call_completed").len(), 1, "{}", format_frames(&all));
+    assert_eq!((server.calls().len(), server.effects().len()), (3, 2));
 }

@@ -1,4 +1,4 @@
-//! The WebSocket `/gateway`: requests and their streams, questions, and connections that are lost.
+//! The WebSocket `/gateway`: requests and their streams, approvals, and lost connections.
 
 use crate::{
     harness::{TestServer, TestServerBuilder},
@@ -9,9 +9,9 @@ use greenroom::rehearsal::ProviderProtocol;
 use serde_json::{Value, json};
 
 on_both_wires!(
-    a_request_is_answered_by_a_stream,
+    request_is_answered_by_a_stream,
     g9_call_approval_runs_rejects_or_grants,
-    s5_a_request_sent_again_streams_what_remains,
+    s5_repeated_request_streams_the_remainder,
 );
 
 /// Sends a message as request `id`.
@@ -37,23 +37,23 @@ fn types(frames: &[Value]) -> Vec<&str> {
     types
 }
 
-/// The text of the stream, without messages that turned out to be void.
+/// The concatenated text deltas, without those of discarded messages.
 fn streamed_text(frames: &[Value]) -> String {
-    let void: Vec<_> = frames
+    let discarded: Vec<_> = frames
         .iter()
         .filter(|frame| frame["discarded"] == true)
         .map(|frame| frame["messageId"].clone())
         .collect();
-    let counts = |frame: &&&Value| !void.contains(&frame["messageId"]);
+    let is_kept = |frame: &&&Value| !discarded.contains(&frame["messageId"]);
     let deltas = of_type(frames, "chat.stream.delta");
-    deltas.iter().filter(counts).map(|frame| frame["delta"].as_str().unwrap()).collect()
+    deltas.iter().filter(is_kept).map(|frame| frame["delta"].as_str().unwrap()).collect()
 }
 
-async fn a_request_is_answered_by_a_stream(wire: ProviderProtocol) {
-    let house = TestServerBuilder::tour(wire).start().await;
-    let mut socket = house.socket("/gateway").await;
-    let question = "What is the current sell price of Tritanium in Jita?";
-    socket.send(json!({"type": "chat.send", "id": "r-1", "content": question})).await;
+async fn request_is_answered_by_a_stream(wire: ProviderProtocol) {
+    let server = TestServerBuilder::tour(wire).start().await;
+    let mut socket = server.socket("/gateway").await;
+    let message = "What is the current sell price of Tritanium in Jita?";
+    socket.send(json!({"type": "chat.send", "id": "r-1", "content": message})).await;
     let frames = socket.read_until("chat.stream.end").await;
     let expected = [
         "chat.stream.start",
@@ -80,7 +80,7 @@ async fn a_request_is_answered_by_a_stream(wire: ProviderProtocol) {
     let (start, end) = (&frames[0], frames.last().unwrap());
     assert_eq!((&start["model"], &end["outcome"]), (&json!("scripted"), &json!("completed")));
     let session =
-        house.get(&format!("/agent/session/{}", start["sessionId"].as_str().unwrap())).await;
+        server.get(&format!("/agent/session/{}", start["sessionId"].as_str().unwrap())).await;
     let usage = &session.expect_ok()["usage"];
     assert_eq!(end["usage"]["inputTokens"], usage["input_tokens"]);
     assert_eq!(end["usage"]["outputTokens"], usage["output_tokens"]);
@@ -88,48 +88,48 @@ async fn a_request_is_answered_by_a_stream(wire: ProviderProtocol) {
 }
 
 async fn g9_call_approval_runs_rejects_or_grants(wire: ProviderProtocol) {
-    let house =
+    let server =
         TestServerBuilder::with_script(wire, &tool_call_script("market_order_create", ORDER))
             .start()
             .await;
-    let session = house.create_session_at(1).await;
-    let mut socket = house.socket("/gateway").await;
+    let session = server.create_session_at(1).await;
+    let mut socket = server.socket("/gateway").await;
     for (number, approved) in [(1, false), (2, true)] {
         chat(&mut socket, &session, &format!("r-{number}"), "go").await;
         let frames = socket.read_until("tool.approval.request").await;
-        let asked = frames.last().unwrap();
+        let request = frames.last().unwrap();
         let call = of_type(&frames, "tool.call")[0];
         for name in ["requestId", "toolCallId", "toolName", "args"] {
-            assert_eq!(asked[name], call[name]);
+            assert_eq!(request[name], call[name]);
         }
-        assert_eq!(asked["risk"], "medium");
-        send_approval(&mut socket, &asked["toolCallId"], approved).await;
+        assert_eq!(request["risk"], "medium");
+        send_approval(&mut socket, &request["toolCallId"], approved).await;
         let frames = socket.read_until("chat.stream.end").await;
         let result = of_type(&frames, "tool.result")[0];
         assert_eq!(result.get("isError").is_some(), !approved, "{result}");
-        assert_eq!(house.effects().len(), usize::from(approved));
+        assert_eq!(server.effects().len(), usize::from(approved));
         if !approved {
             assert_eq!(result["result"]["reason"], "rejected");
         }
     }
-    // For the session: the next one is not asked for.
+    // An approval for the session creates a grant, so the next call needs no approval.
     chat(&mut socket, &session, "r-3", "go").await;
-    let asked = socket.read_until("tool.approval.request").await.pop().unwrap();
+    let request = socket.read_until("tool.approval.request").await.pop().unwrap();
     let response = json!({
-        "type": "tool.approval.response", "id": "w", "toolCallId": asked["toolCallId"],
+        "type": "tool.approval.response", "id": "w", "toolCallId": request["toolCallId"],
         "approved": true, "sessionApprove": true,
     });
     socket.send(response.clone()).await;
     socket.read_until("chat.stream.end").await;
-    let grants = house.get(&format!("/agent/session/{session}/grants")).await.expect_ok();
+    let grants = server.get(&format!("/agent/session/{session}/grants")).await.expect_ok();
     assert_eq!(grants["grants"][0]["tool"], "market_order_create");
     chat(&mut socket, &session, "r-4", "go").await;
     let frames = socket.read_until("chat.stream.end").await;
     assert!(of_type(&frames, "tool.approval.request").is_empty(), "{frames:?}");
-    assert_eq!(house.effects().len(), 3);
-    // The same word again says nothing; another one says who was first.
+    assert_eq!(server.effects().len(), 3);
+    // Repeating the answer has no effect; a different answer fails and names the first one.
     socket.send(response).await;
-    send_approval(&mut socket, &asked["toolCallId"], false).await;
+    send_approval(&mut socket, &request["toolCallId"], false).await;
     let refused = socket.next().await;
     assert_eq!((&refused["type"], &refused["code"]), (&json!("error"), &json!("already_decided")));
     assert_eq!(
@@ -139,29 +139,29 @@ async fn g9_call_approval_runs_rejects_or_grants(wire: ProviderProtocol) {
     assert_eq!(refused["first"][0]["surface"], "websocket");
 }
 
-async fn s5_a_request_sent_again_streams_what_remains(wire: ProviderProtocol) {
-    let house = TestServerBuilder::with_script(wire, STORY).start().await;
-    let mut first = house.socket("/gateway").await;
+async fn s5_repeated_request_streams_the_remainder(wire: ProviderProtocol) {
+    let server = TestServerBuilder::with_script(wire, STORY).start().await;
+    let mut first = server.socket("/gateway").await;
     let send = json!({"type": "chat.send", "id": "r-1", "content": "a story"});
     first.send(send.clone()).await;
-    let mut heard = Vec::new();
-    while streamed_text(&heard).chars().count() < 100 {
-        heard.push(first.next().await);
+    let mut received = Vec::new();
+    while streamed_text(&received).chars().count() < 100 {
+        received.push(first.next().await);
     }
     drop(first);
-    let mut second = house.socket("/gateway").await;
+    let mut second = server.socket("/gateway").await;
     let mut resumed = send.clone();
-    resumed["after"] = heard.last().unwrap()["cursor"].clone();
+    resumed["after"] = received.last().unwrap()["cursor"].clone();
     second.send(resumed).await;
-    heard.extend(second.read_until("chat.stream.end").await);
-    // Another one hears it from the start.
-    let mut third = house.socket("/gateway").await;
+    received.extend(second.read_until("chat.stream.end").await);
+    // Without a cursor, the stream starts at the beginning.
+    let mut third = server.socket("/gateway").await;
     third.send(send).await;
     let whole = third.read_until("chat.stream.end").await;
-    assert_eq!(streamed_text(&heard), streamed_text(&whole));
-    assert_eq!(types(&heard), types(&whole));
-    assert_eq!(whole[0], heard[0], "the same session, and the same run");
-    let sessions = house.get("/agent/session").await.expect_ok();
+    assert_eq!(streamed_text(&received), streamed_text(&whole));
+    assert_eq!(types(&received), types(&whole));
+    assert_eq!(whole[0], received[0], "the same session and the same run");
+    let sessions = server.get("/agent/session").await.expect_ok();
     assert_eq!(sessions["sessions"].as_array().unwrap().len(), 1);
     let reused = json!({"type": "chat.send", "id": "r-1", "content": "another one"});
     third.send(reused).await;
@@ -172,29 +172,29 @@ async fn s5_a_request_sent_again_streams_what_remains(wire: ProviderProtocol) {
     );
 }
 
-/// The calls that are asked about, in order.
+/// The ids of the calls for which approval is requested, in order.
 fn requested_call_ids(frames: &[Value]) -> Vec<Value> {
-    let asked = of_type(frames, "tool.approval.request").into_iter();
-    asked.map(|frame| frame["toolCallId"].clone()).collect()
+    let requests = of_type(frames, "tool.approval.request").into_iter();
+    requests.map(|frame| frame["toolCallId"].clone()).collect()
 }
 
 #[actix_web::test]
-async fn g11_what_waits_is_asked_again_after_a_crash_and_what_is_decided_is_not() {
-    let mut house = TestServerBuilder::tour(ProviderProtocol::Anthropic).start().await;
-    let session = house.create_session_at(1).await;
-    let mut socket = house.socket("/gateway").await;
+async fn g11_open_approvals_are_requested_again_after_a_crash_and_decided_ones_are_not() {
+    let mut server = TestServerBuilder::tour(ProviderProtocol::Anthropic).start().await;
+    let session = server.create_session_at(1).await;
+    let mut socket = server.socket("/gateway").await;
     chat(&mut socket, &session, "r-1", "Stock up").await;
     let mut frames = socket.read_until("tool.approval.request").await;
     frames.extend(socket.read_until("tool.approval.request").await);
     let calls = requested_call_ids(&frames);
     send_approval(&mut socket, &calls[0], true).await;
     let frames = socket.read_until("tool.result").await;
-    let place = frames.last().unwrap()["cursor"].clone();
-    house.kill_and_restart().await;
+    let cursor = frames.last().unwrap()["cursor"].clone();
+    server.kill_and_restart().await;
 
-    // From the start, and from where it was cut off.
-    for after in [Value::Null, place] {
-        let mut socket = house.socket("/gateway").await;
+    // From the beginning, and from the last received cursor.
+    for after in [Value::Null, cursor] {
+        let mut socket = server.socket("/gateway").await;
         let send = json!({
             "type": "chat.send", "id": "r-1", "sessionId": session, "content": "Stock up",
             "after": after,
@@ -204,8 +204,8 @@ async fn g11_what_waits_is_asked_again_after_a_crash_and_what_is_decided_is_not(
         assert_eq!(requested_call_ids(&frames), calls[1..], "{frames:?}");
         assert_eq!(frames[0]["type"] == "chat.stream.start", after.is_null());
     }
-    // A request behind it is told what it waits for.
-    let mut socket = house.socket("/gateway").await;
+    // A request that is queued behind an open approval receives that approval request.
+    let mut socket = server.socket("/gateway").await;
     chat(&mut socket, &session, "r-2", "What is the current sell price of Tritanium in Jita?")
         .await;
     let first = socket.next().await;
@@ -218,39 +218,39 @@ async fn g11_what_waits_is_asked_again_after_a_crash_and_what_is_decided_is_not(
     send_approval(&mut socket, &first["toolCallId"], true).await;
     let frames = socket.read_until("chat.stream.end").await;
     assert!(frames.iter().all(|frame| frame["requestId"] == "r-2"), "{frames:?}");
-    let tools: Vec<_> = house.effects().iter().map(|effect| effect["tool"].clone()).collect();
+    let tools: Vec<_> = server.effects().iter().map(|effect| effect["tool"].clone()).collect();
     let order = "market_order_create";
     assert_eq!(tools, [order, order, "create_shopping_list"], "each once");
 }
 
 #[actix_web::test]
-async fn m3_text_that_does_not_count_is_taken_back() {
-    let house = TestServerBuilder::with_script(
+async fn m3_discarded_text_is_withdrawn() {
+    let server = TestServerBuilder::with_script(
         ProviderProtocol::OpenAi,
         &STALLS_ONCE.replace("stall = {", "cut = {"),
     )
     .start()
     .await;
-    let session = house.create_session_at(1).await;
-    let mut socket = house.socket("/gateway").await;
+    let session = server.create_session_at(1).await;
+    let mut socket = server.socket("/gateway").await;
     chat(&mut socket, &session, "r-1", "stall").await;
     let frames = socket.read_until("chat.stream.end").await;
-    let void = frames.iter().filter(|frame| frame["discarded"] == true);
-    assert_eq!(void.count(), 1, "{frames:?}");
+    let discarded = frames.iter().filter(|frame| frame["discarded"] == true);
+    assert_eq!(discarded.count(), 1, "{frames:?}");
     assert_eq!(streamed_text(&frames), STALLED_TEXT);
 }
 
 #[actix_web::test]
-async fn s6_a_request_that_is_cancelled_or_fails_comes_to_its_end() {
+async fn s6_cancelled_or_failed_request_ends_its_stream() {
     let script = format!(
         "{STALLS_ONCE}\n[[rule]]\nuser = 'refuse'\nfail = {{ status = 401, message = 'no such key' }}\n[[rule.reply]]\ntext = 'never'"
     );
-    let house = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script).start().await;
-    let session = house.create_session_at(1).await;
-    let mut socket = house.socket("/gateway").await;
+    let server = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script).start().await;
+    let session = server.create_session_at(1).await;
+    let mut socket = server.socket("/gateway").await;
     chat(&mut socket, &session, "r-1", "stall").await;
     socket.read_until("chat.stream.delta").await;
-    house.post(&format!("/agent/session/{session}/cancel"), json!({})).await.expect_ok();
+    server.post(&format!("/agent/session/{session}/cancel"), json!({})).await.expect_ok();
     let end = socket.read_until("chat.stream.end").await.pop().unwrap();
     assert_eq!((&end["outcome"], &end["requestId"]), (&json!("cancelled"), &json!("r-1")));
 
@@ -268,60 +268,61 @@ async fn s6_a_request_that_is_cancelled_or_fails_comes_to_its_end() {
 }
 
 #[actix_web::test]
-async fn who_asks_for_details_hears_what_the_dialect_has_no_word_for() {
-    let house = TestServerBuilder::tour(ProviderProtocol::Anthropic).start().await;
-    let session = house.create_session_at(1).await;
-    let mut socket = house.socket("/gateway?details=true").await;
+async fn details_option_adds_events_that_the_dialect_does_not_define() {
+    let server = TestServerBuilder::tour(ProviderProtocol::Anthropic).start().await;
+    let session = server.create_session_at(1).await;
+    let mut socket = server.socket("/gateway?details=true").await;
     chat(&mut socket, &session, "r-1", "Get production cost for Stabber").await;
     let frames = socket.read_until("chat.stream.end").await;
-    let native = |kind: &str| {
+    let agent_event_count = |kind: &str| {
         let events = of_type(&frames, "agent.event").into_iter();
         events.filter(|frame| frame["event"]["type"] == kind).count()
     };
-    assert_eq!(native("tool_call_retrying"), 2, "{frames:?}");
-    assert_eq!((native("tool_call_started"), native("done"), native("thinking")), (0, 0, 2));
-    // Together they are the whole run, each event once.
-    let of_run = house.events(&session).await.into_iter();
-    let of_run: Vec<_> = of_run.filter(|event| event["run_id"].is_string()).collect();
+    assert_eq!(agent_event_count("tool_call_retrying"), 2, "{frames:?}");
+    let counts = ["tool_call_started", "done", "thinking"].map(agent_event_count);
+    assert_eq!(counts, [0, 0, 2]);
+    // The frames of both kinds contain each event of the run exactly once.
+    let run_events = server.events(&session).await.into_iter();
+    let run_events: Vec<_> = run_events.filter(|event| event["run_id"].is_string()).collect();
     let seq = |frame: &Value| -> u64 {
         let cursor = frame["cursor"].as_str().unwrap();
         cursor.split('.').next().unwrap().parse().unwrap()
     };
-    let told = frames.iter().filter(|frame| frame["type"] != "chat.stream.delta");
-    let expected: Vec<_> = of_run.iter().map(|event| event["seq"].as_u64().unwrap()).collect();
-    assert_eq!(told.map(seq).collect::<Vec<_>>(), expected);
+    let event_frames = frames.iter().filter(|frame| frame["type"] != "chat.stream.delta");
+    let expected: Vec<_> = run_events.iter().map(|event| event["seq"].as_u64().unwrap()).collect();
+    assert_eq!(event_frames.map(seq).collect::<Vec<_>>(), expected);
 }
 
 async fn send_expecting_error(socket: &mut Socket, frame: Value) -> (String, Value) {
     socket.send(frame).await;
-    let answered = socket.next().await;
-    assert_eq!(answered["type"], "error", "{answered}");
-    assert!(!answered["message"].as_str().unwrap().is_empty());
-    (answered["code"].as_str().unwrap().to_owned(), answered)
+    let response = socket.next().await;
+    assert_eq!(response["type"], "error", "{response}");
+    assert!(!response["message"].as_str().unwrap().is_empty());
+    (response["code"].as_str().unwrap().to_owned(), response)
 }
 
-async fn key_of(house: &TestServer, user: &str) -> String {
-    let key = house.post("/admin/keys", json!({"user_id": user, "role": "user"})).await;
+async fn create_user_key(server: &TestServer, user: &str) -> String {
+    let key = server.post("/admin/keys", json!({"user_id": user, "role": "user"})).await;
     assert_eq!(key.status, 201);
     key.body["key"].as_str().unwrap().to_owned()
 }
 
 #[actix_web::test]
 async fn x2_x4_invalid_and_foreign_requests_are_rejected_and_the_socket_stays_open() {
-    let house = TestServerBuilder::with_script(
+    let server = TestServerBuilder::with_script(
         ProviderProtocol::Anthropic,
         &tool_call_script("market_order_create", ORDER),
     )
     .start()
     .await;
-    let foreign = house.create_session_at(1).await;
-    let mut owner = house.socket("/gateway").await;
+    let foreign = server.create_session_at(1).await;
+    let mut owner = server.socket("/gateway").await;
     chat(&mut owner, &foreign, "r-1", "go").await;
-    let asked = owner.read_until("tool.approval.request").await.pop().unwrap();
-    let key = key_of(&house, "eve").await;
+    let request = owner.read_until("tool.approval.request").await.pop().unwrap();
+    let key = create_user_key(&server, "eve").await;
     let mut socket =
-        Socket::open_as(&house.url().replacen("http", "ws", 1), "/gateway", &key).await;
-    let nobody = "0198c0de-0000-7000-8000-000000000001";
+        Socket::open_as(&server.url().replacen("http", "ws", 1), "/gateway", &key).await;
+    let unknown_id = "0198c0de-0000-7000-8000-000000000001";
     let long = "x".repeat(256 * 1024 + 1);
     for (frame, code) in [
         (json!([1]), "invalid_request"),
@@ -341,11 +342,11 @@ async fn x2_x4_invalid_and_foreign_requests_are_rejected_and_the_socket_stays_op
         ),
         (json!({"type": "chat.send", "id": "a", "content": "go", "after": "99"}), "cursor_ahead"),
         (
-            json!({"type": "tool.approval.response", "id": "a", "toolCallId": nobody, "approved": true}),
+            json!({"type": "tool.approval.response", "id": "a", "toolCallId": unknown_id, "approved": true}),
             "approval_not_found",
         ),
         (
-            json!({"type": "tool.approval.response", "id": "a", "toolCallId": asked["toolCallId"],
+            json!({"type": "tool.approval.response", "id": "a", "toolCallId": request["toolCallId"],
                 "approved": true}),
             "approval_not_found",
         ),
@@ -354,19 +355,19 @@ async fn x2_x4_invalid_and_foreign_requests_are_rejected_and_the_socket_stays_op
             "invalid_request",
         ),
     ] {
-        let (found, answered) = send_expecting_error(&mut socket, frame.clone()).await;
-        assert_eq!(found, code, "{answered}");
+        let (actual_code, response) = send_expecting_error(&mut socket, frame.clone()).await;
+        assert_eq!(actual_code, code, "{response}");
         if frame["id"] == "a" {
-            assert_eq!(answered["requestId"], "a");
+            assert_eq!(response["requestId"], "a");
         }
     }
-    assert_eq!(house.effects().len(), 0);
-    // The request id of somebody else's request is free, and leads to a session of one's own.
+    assert_eq!(server.effects().len(), 0);
+    // Another user's request id can be reused; the request creates a session of the caller.
     socket.send(json!({"type": "chat.send", "id": "r-1", "content": "again"})).await;
     let frames = socket.read_until("chat.stream.end").await;
     assert_eq!(streamed_text(&frames), "Here I am.");
     let own = frames[0]["sessionId"].as_str().unwrap();
     assert_ne!(own, foreign);
-    let session = house.get(&format!("/agent/session/{own}")).await.expect_ok();
+    let session = server.get(&format!("/agent/session/{own}")).await.expect_ok();
     assert_eq!(session["user_id"], "eve");
 }

@@ -1,5 +1,7 @@
-//! A whole house for one test: a scripted model, the market's MCP server, and the real `greenroom`
-//! binary as a child that can be killed. It knows how to start, kill and ask; it judges nothing.
+//! The test server: a scripted model server, the market's MCP server and the real `greenroom` binary
+//! as a child process that can be killed.
+//!
+//! The harness starts and stops these processes and sends requests. It checks no behaviour.
 
 use crate::stream::{Socket, Stream};
 use greenroom::rehearsal::{ProviderProtocol, RehearsalServer, Script};
@@ -16,16 +18,16 @@ use tokio::{
     process::{Child, Command},
 };
 
-/// Nothing here takes so long unless it is broken.
+/// Maximum time of any single wait in a test.
 pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// The administrator's token.
 pub(crate) const TOKEN: &str = "the-token-of-the-tests-0123456789";
-/// The providers' key, which must never be seen.
+/// The API key of the model provider, which must never be shown.
 pub(crate) const MODEL_KEY: &str = "rehearsal-key-0123456789";
-/// Between two looks at what no event tells.
+/// Time between two polls of a state that no event reports.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(25);
 
-/// What a test wants to be different from the tour.
+/// Builds a [`TestServer`]; the default is the configuration of the README's tour.
 pub(crate) struct TestServerBuilder {
     wire: ProviderProtocol,
     script: String,
@@ -34,21 +36,21 @@ pub(crate) struct TestServerBuilder {
     agent: String,
     model: String,
     market_env: Vec<(String, String)>,
-    catalog: String,
+    catalog_path: String,
     database: String,
 }
 
 impl TestServerBuilder {
-    /// The README's tour, without its pauses.
+    /// A server with the script of the README's tour, without its delays.
     pub(crate) fn tour(wire: ProviderProtocol) -> Self {
-        let path = root().join("examples/rehearsal/market.toml");
-        let script = std::fs::read_to_string(path).expect("the tour can be read");
+        let path = repository_root().join("examples/rehearsal/market.toml");
+        let script = std::fs::read_to_string(path).expect("the script of the tour is readable");
         let slow = "delay_ms = 120\nchunk = { text = 12, delay_ms = 12 }";
-        assert!(script.contains(slow), "the tour's pace stands elsewhere");
+        assert!(script.contains(slow), "the delays of the tour's script have changed");
         Self::with_script(wire, &script.replace(slow, "").replace("delay_ms = 70", "delay_ms = 5"))
     }
 
-    /// A script of the test's own.
+    /// A server with the given script.
     pub(crate) fn with_script(wire: ProviderProtocol, script: &str) -> Self {
         Self {
             wire,
@@ -58,62 +60,62 @@ impl TestServerBuilder {
             agent: String::new(),
             model: String::new(),
             market_env: Vec::new(),
-            catalog: "examples/market/catalog.toml".to_owned(),
+            catalog_path: "examples/market/catalog.toml".to_owned(),
             database: "greenroom.db".to_owned(),
         }
     }
 
-    /// Another database than a file in the folder.
-    pub(crate) fn database(mut self, database: &str) -> Self {
+    /// Sets the database; the default is a file in the server's folder.
+    pub(crate) fn with_database(mut self, database: &str) -> Self {
         database.clone_into(&mut self.database);
         self
     }
 
-    /// More tables of configuration.
+    /// Appends tables to the configuration.
     pub(crate) fn with_config(mut self, configuration: &str) -> Self {
         self.configuration.push_str(configuration);
         self.configuration.push('\n');
         self
     }
 
-    /// A key of configuration that is in no table.
+    /// Adds a key to the top level of the configuration.
     pub(crate) fn with_top_level_config(mut self, line: &str) -> Self {
         self.top_level_config.push_str(line);
         self
     }
 
-    /// More keys of the default agent.
-    pub(crate) fn agent(mut self, keys: &str) -> Self {
+    /// Adds keys to the default agent.
+    pub(crate) fn with_agent_config(mut self, keys: &str) -> Self {
         self.agent.push_str(keys);
         self.agent.push('\n');
         self
     }
 
-    /// More keys of the scripted model.
-    pub(crate) fn model(mut self, keys: &str) -> Self {
+    /// Adds keys to the scripted model.
+    pub(crate) fn with_model_config(mut self, keys: &str) -> Self {
         self.model.push_str(keys);
         self.model.push('\n');
         self
     }
 
-    /// Tables of tools instead of the market's own catalog.
+    /// Replaces the market's catalog by the given tables.
     pub(crate) fn with_catalog(mut self, tools: &str) -> Self {
-        self.catalog = String::new();
+        self.catalog_path = String::new();
         self.with_config(tools)
     }
 
-    /// Something that the market is to do.
-    pub(crate) fn market(mut self, name: &str, value: &str) -> Self {
+    /// Sets an environment variable of the market's MCP server.
+    pub(crate) fn with_market_env(mut self, name: &str, value: &str) -> Self {
         self.market_env.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// Starts everything.
+    /// Starts the model server and Greenroom; Greenroom starts the market.
     pub(crate) async fn start(self) -> TestServer {
-        // The clients of the test need it too; another test may have installed it.
+        // The test's HTTP clients need it too; another test may already have installed it.
         greenroom::install_crypto();
-        let folder = tempfile::tempdir().expect("there is room for files");
-        let script = Script::parse(&self.script).expect("the script is good");
+        let folder = tempfile::tempdir().expect("a temporary folder can be created");
+        let script = Script::parse(&self.script).expect("the script is valid");
         let rehearsal = RehearsalServer::start(script, ([127, 0, 0, 1], 0).into());
         let rehearsal = rehearsal.expect("there is a free port");
         self.write_configuration(folder.path(), &rehearsal.url());
@@ -132,9 +134,9 @@ impl TestServerBuilder {
         let quoted = |path: PathBuf| json!(path.display().to_string());
         let own_env: String =
             self.market_env.iter().map(|(key, value)| format!(", {key} = {value:?}")).collect();
-        let include = match self.catalog.as_str() {
+        let include = match self.catalog_path.as_str() {
             "" => String::new(),
-            catalog => format!("include = [{}]", quoted(root().join(catalog))),
+            catalog => format!("include = [{}]", quoted(repository_root().join(catalog))),
         };
         let text = format!(
             r#"
@@ -162,59 +164,59 @@ env = {{ MARKET_FILE = {file}, MARKET_LOG = {log}{own_env} }}
             model = self.model,
             more = self.config_with_rate_limit(),
         );
-        std::fs::write(folder.join("greenroom.toml"), text).expect("the file can be written");
+        std::fs::write(folder.join("greenroom.toml"), text).expect("the file is writable");
     }
 
-    /// The configuration, with a limit of requests that no test meets unless it names one: tests look
-    /// again more often than people do.
+    /// Returns the configuration with a request limit that no test reaches, unless the test sets one:
+    /// tests poll more often than users send requests.
     fn config_with_rate_limit(&self) -> String {
-        const GENEROUS: &str = "[limits]\nrequests_per_second = 100000\n";
+        const HIGH_LIMIT: &str = "[limits]\nrequests_per_second = 100000\n";
         if self.configuration.contains("requests_per_second") {
             self.configuration.clone()
         } else if self.configuration.contains("[limits]\n") {
-            self.configuration.replacen("[limits]\n", GENEROUS, 1)
+            self.configuration.replacen("[limits]\n", HIGH_LIMIT, 1)
         } else {
-            format!("{}{GENEROUS}", self.configuration)
+            format!("{}{HIGH_LIMIT}", self.configuration)
         }
     }
 }
 
-fn root() -> &'static Path {
+fn repository_root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The market's program. Tests don't build it: built for itself alone it would be compiled with
-/// other features, and everything after it again.
+/// Path of the market's binary. Tests don't build it: built alone, it would be compiled with other
+/// features, and so would everything built after it.
 pub(crate) fn market_binary() -> PathBuf {
     let path = Path::new(env!("CARGO_BIN_EXE_greenroom")).with_file_name("greenroom-market");
     assert!(path.exists(), "{} is missing: run `cargo build --workspace`", path.display());
     path
 }
 
-/// The `greenroom` binary, with nothing from the environment that changes what it does.
-fn greenroom(folder: &Path) -> Command {
+/// A command for the `greenroom` binary, without environment variables that change its behaviour.
+fn greenroom_command(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_greenroom"));
     command.current_dir(folder).kill_on_drop(true);
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy().into_owned();
-        let changes = ["GREENROOM_", "ANTHROPIC_", "OPENAI_", "MARKET_"];
-        if changes.iter().any(|prefix| name.starts_with(prefix)) {
+        let prefixes = ["GREENROOM_", "ANTHROPIC_", "OPENAI_", "MARKET_"];
+        if prefixes.iter().any(|prefix| name.starts_with(prefix)) {
             command.env_remove(name);
         }
     }
     command
 }
 
-/// Runs the program to its end in that folder.
+/// Runs the `greenroom` binary in `folder` until it exits, and returns its output.
 pub(crate) async fn run(folder: &Path, args: &[&str], env: &[(&str, &str)]) -> Output {
-    let mut command = greenroom(folder);
+    let mut command = greenroom_command(folder);
     command.args(args).env("MODEL_KEY", MODEL_KEY);
-    let ends = command.envs(env.iter().copied()).output();
-    let output = tokio::time::timeout(TEST_TIMEOUT, ends).await.expect("the command ends");
-    output.expect("the program can be started")
+    let output = command.envs(env.iter().copied()).output();
+    let output = tokio::time::timeout(TEST_TIMEOUT, output).await.expect("the command exits");
+    output.expect("the binary can be started")
 }
 
-/// A running server; dropping it kills it.
+/// A running server process. Dropping it kills the process.
 struct ServerProcess {
     child: Child,
     address: String,
@@ -225,17 +227,17 @@ impl ServerProcess {
     async fn start(folder: &Path, listen: &str, database: &str) -> Self {
         let log = folder.join("server.log");
         let file = std::fs::OpenOptions::new().create(true).append(true).open(&log);
-        let mut child = greenroom(folder)
+        let mut child = greenroom_command(folder)
             .arg("serve")
             .envs([("GREENROOM_LISTEN", listen), ("GREENROOM_TOKEN", TOKEN)])
             .envs([("GREENROOM_DATABASE", database), ("MODEL_KEY", MODEL_KEY)])
             .stdout(Stdio::piped())
-            .stderr(file.expect("the log can be written"))
+            .stderr(file.expect("the log is writable"))
             .spawn()
-            .expect("the program can be started");
-        let stdout = child.stdout.take().expect("it is piped");
+            .expect("the binary can be started");
+        let stdout = child.stdout.take().expect("stdout is piped");
         let mut lines = BufReader::new(stdout).lines();
-        let found = async {
+        let address = async {
             while let Ok(Some(line)) = lines.next_line().await {
                 if let Some(address) = line.trim().strip_prefix("API ") {
                     return Some(address.trim().to_owned());
@@ -243,12 +245,12 @@ impl ServerProcess {
             }
             None
         };
-        let found = tokio::time::timeout(TEST_TIMEOUT, found).await;
-        let Ok(Some(address)) = found else {
-            let told = std::fs::read_to_string(&log).unwrap_or_default();
-            panic!("the server does not start: {told}");
+        let address = tokio::time::timeout(TEST_TIMEOUT, address).await;
+        let Ok(Some(address)) = address else {
+            let log_text = std::fs::read_to_string(&log).unwrap_or_default();
+            panic!("the server does not start: {log_text}");
         };
-        // It goes on writing; somebody must read.
+        // The server keeps writing to stdout, so the pipe must be drained.
         actix_web::rt::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         Self { child, address, log }
     }
@@ -257,13 +259,13 @@ impl ServerProcess {
 impl Drop for ServerProcess {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let told = std::fs::read_to_string(&self.log).unwrap_or_default();
-            eprintln!("---- the server's log ----\n{told}--------");
+            let log_text = std::fs::read_to_string(&self.log).unwrap_or_default();
+            eprintln!("---- server log ----\n{log_text}--------");
         }
     }
 }
 
-/// All that runs for one test.
+/// The processes, the HTTP client and the files of one test.
 pub(crate) struct TestServer {
     server: Option<ServerProcess>,
     pub(crate) rehearsal: RehearsalServer,
@@ -272,7 +274,7 @@ pub(crate) struct TestServer {
     database: String,
 }
 
-/// What the server answered.
+/// An HTTP response of the server.
 #[derive(Debug)]
 pub(crate) struct ApiResponse {
     pub(crate) status: StatusCode,
@@ -281,18 +283,18 @@ pub(crate) struct ApiResponse {
 }
 
 impl ApiResponse {
-    /// The body of what must have gone well.
+    /// Asserts status 200 and returns the body.
     pub(crate) fn expect_ok(self) -> Value {
         assert_eq!(self.status, 200, "{}", self.body);
         self.body
     }
 
-    /// The body of a refusal, which must be a problem document with this status and code.
+    /// Asserts a problem document with this status and code, and returns it.
     pub(crate) fn expect_problem(self, status: u16, code: &str) -> Value {
-        let Self { status: found, headers, body } = self;
-        assert_eq!((found.as_u16(), body["code"].as_str()), (status, Some(code)), "{body}");
-        let kind = headers.get("content-type").map(|kind| kind.to_str().unwrap_or_default());
-        assert_eq!(kind, Some("application/problem+json"), "{body}");
+        let Self { status: actual_status, headers, body } = self;
+        assert_eq!((actual_status.as_u16(), body["code"].as_str()), (status, Some(code)), "{body}");
+        let media_type = headers.get("content-type").map(|kind| kind.to_str().unwrap_or_default());
+        assert_eq!(media_type, Some("application/problem+json"), "{body}");
         assert_eq!(body["status"], status, "{body}");
         let detail = body["detail"].as_str().unwrap_or_default();
         assert!(!detail.is_empty() && body["title"].is_string(), "{body}");
@@ -305,7 +307,7 @@ impl TestServer {
         self.server.as_ref().expect("the server runs")
     }
 
-    /// Where the server is, as `http://…`.
+    /// The server's base URL, `http://…`.
     pub(crate) fn url(&self) -> &str {
         &self.server().address
     }
@@ -314,45 +316,45 @@ impl TestServer {
         self.folder.path()
     }
 
-    /// `kill -9`, and waits until it is dead.
+    /// Kills the server with SIGKILL and waits until the process has ended.
     pub(crate) async fn kill(&mut self) {
         let mut server = self.server.take().expect("the server runs");
-        server.child.kill().await.expect("it can be killed");
+        server.child.kill().await.expect("the process can be killed");
     }
 
-    /// Tells it to stop, as a service manager does, and waits for its end.
+    /// Sends SIGTERM, as a service manager does, and waits until the process exits.
     pub(crate) async fn stop(&mut self) -> std::process::ExitStatus {
         self.send_sigterm();
         self.wait_for_exit().await
     }
 
-    /// The server's process.
+    /// The process id of the server.
     pub(crate) fn pid(&self) -> i32 {
         let id = self.server().child.id();
-        id.and_then(|id| i32::try_from(id).ok()).expect("it lives")
+        id.and_then(|id| i32::try_from(id).ok()).expect("the process runs")
     }
 
-    /// Tells it to stop.
+    /// Sends SIGTERM to the server.
     pub(crate) fn send_sigterm(&self) {
         let id = nix::unistd::Pid::from_raw(self.pid());
-        nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).expect("it can be told");
+        nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).expect("the process runs");
     }
 
-    /// Waits for its end.
+    /// Waits until the server process exits.
     pub(crate) async fn wait_for_exit(&mut self) -> std::process::ExitStatus {
         let mut server = self.server.take().expect("the server runs");
-        let end = tokio::time::timeout(TEST_TIMEOUT, server.child.wait()).await;
-        end.expect("it ends").expect("its end is known")
+        let status = tokio::time::timeout(TEST_TIMEOUT, server.child.wait()).await;
+        status.expect("the process exits").expect("the exit status is known")
     }
 
-    /// Starts it again, with the same files.
+    /// Starts the server again, with the same files.
     pub(crate) async fn start(&mut self) {
         assert!(self.server.is_none(), "the server runs");
         self.server =
             Some(ServerProcess::start(self.folder.path(), "127.0.0.1:0", &self.database).await);
     }
 
-    /// The same, and where it was before: at `url`, which clients remember.
+    /// Starts the server again at its former address `url`, to which clients reconnect.
     pub(crate) async fn start_at(&mut self, url: &str) {
         assert!(self.server.is_none(), "the server runs");
         let listen = url.trim_start_matches("http://");
@@ -394,13 +396,13 @@ impl TestServer {
         send(self.request(Method::DELETE, path)).await
     }
 
-    /// A new session; its id.
-    pub(crate) async fn create_session(&self, wish: Value) -> String {
-        let created = self.post("/agent/session", wish).await.expect_ok();
-        created["session_id"].as_str().expect("it has an id").to_owned()
+    /// Creates a session and returns its id.
+    pub(crate) async fn create_session(&self, body: Value) -> String {
+        let created = self.post("/agent/session", body).await.expect_ok();
+        created["session_id"].as_str().expect("the response has an id").to_owned()
     }
 
-    /// A new session at that autonomy level.
+    /// Creates a session at the given autonomy level and returns its id.
     pub(crate) async fn create_session_at(&self, level: u8) -> String {
         if level > 1 {
             self.patch("/agent/settings", json!({"autonomy_level": level})).await.expect_ok();
@@ -408,19 +410,19 @@ impl TestServer {
         self.create_session(json!({"autonomy_level": level})).await
     }
 
-    /// The stream of a request that must be answered with one.
+    /// Sends a request and returns its event stream; panics if the response is not a stream.
     pub(crate) async fn stream(&self, request: reqwest::RequestBuilder) -> Stream {
         let response = request.send().await.expect("the server answers");
         let status = response.status();
         if status != 200 {
             panic!("{status}: {}", response.text().await.unwrap_or_default());
         }
-        let kind = response.headers()["content-type"].to_str().unwrap_or_default().to_owned();
-        assert!(kind.starts_with("text/event-stream"), "{kind}");
+        let media_type = response.headers()["content-type"].to_str().unwrap_or_default().to_owned();
+        assert!(media_type.starts_with("text/event-stream"), "{media_type}");
         Stream::new(response)
     }
 
-    /// Says something and listens to its run.
+    /// Sends a message and returns the stream of its run.
     pub(crate) async fn chat(&self, session: &str, message: &str) -> Stream {
         self.chat_with(json!({"session_id": session, "message": message})).await
     }
@@ -429,7 +431,7 @@ impl TestServer {
         self.stream(self.request(Method::POST, "/agent/chat/stream").json(&body)).await
     }
 
-    /// Says something and listens to the end.
+    /// Sends a message and returns all frames of its run.
     pub(crate) async fn chat_to_end(
         &self,
         session: &str,
@@ -438,13 +440,13 @@ impl TestServer {
         self.chat(session, message).await.read_to_end().await
     }
 
-    /// Listens to a session from a cursor on.
+    /// Subscribes to a session's events after the cursor `after`.
     pub(crate) async fn subscribe(&self, session: &str, after: &str) -> Stream {
         let path = format!("/agent/session/{session}/events?after={after}");
         self.stream(self.request(Method::GET, &path).header("accept", "text/event-stream")).await
     }
 
-    /// The same, with the header that browsers use.
+    /// Subscribes with the cursor in the `Last-Event-ID` header, as browsers do.
     pub(crate) async fn subscribe_with_last_event_id(
         &self,
         session: &str,
@@ -455,27 +457,27 @@ impl TestServer {
         self.stream(request.header("last-event-id", last_event_id)).await
     }
 
-    /// All events of a session, page by page.
+    /// All events of a session, read page by page.
     pub(crate) async fn events(&self, session: &str) -> Vec<Value> {
         let (mut events, mut after) = (Vec::new(), json!(0));
         loop {
             let path = format!("/agent/session/{session}/events?after={after}&limit=7");
             let page = self.get(&path).await.expect_ok();
-            let found = page["events"].as_array().expect("a page has events").clone();
-            if found.is_empty() {
+            let batch = page["events"].as_array().expect("a page has events").clone();
+            if batch.is_empty() {
                 return events;
             }
-            events.extend(found);
+            events.extend(batch);
             after = page["next"].clone();
         }
     }
 
-    /// A WebSocket.
+    /// Opens a WebSocket.
     pub(crate) async fn socket(&self, path: &str) -> Socket {
         Socket::open(&self.url().replacen("http", "ws", 1), path).await
     }
 
-    /// The effects that the market wrote down.
+    /// The effects that the market recorded.
     pub(crate) fn effects(&self) -> Vec<Value> {
         read_json_lines(&self.folder.path().join("market.jsonl"))
     }
@@ -485,17 +487,18 @@ impl TestServer {
         read_json_lines(&self.folder.path().join("calls.jsonl"))
     }
 
-    /// Waits until what no event tells is so.
-    pub(crate) async fn wait_until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
-        let waits = async {
-            while !is_so(self) {
+    /// Polls until `condition` holds, for a state that no event reports.
+    pub(crate) async fn wait_until(&self, description: &str, condition: impl Fn(&Self) -> bool) {
+        let poll = async {
+            while !condition(self) {
                 tokio::time::sleep(POLL_INTERVAL).await;
             }
         };
-        tokio::time::timeout(TEST_TIMEOUT, waits).await.unwrap_or_else(|_| panic!("never: {what}"));
+        let result = tokio::time::timeout(TEST_TIMEOUT, poll).await;
+        result.unwrap_or_else(|_| panic!("timed out waiting until {description}"));
     }
 
-    /// Waits until the session has gone through that many events of a type; returns them all.
+    /// Waits for the first event of type `kind`; returns all frames up to it.
     pub(crate) async fn wait_for_event(
         &self,
         session: &str,
@@ -508,7 +511,7 @@ impl TestServer {
 pub(crate) async fn send(request: reqwest::RequestBuilder) -> ApiResponse {
     let response = request.send().await.expect("the server answers");
     let (status, headers) = (response.status(), response.headers().clone());
-    let text = response.text().await.expect("the answer is whole");
+    let text = response.text().await.expect("the response is complete");
     let body = match text.is_empty() {
         true => Value::Null,
         false => serde_json::from_str(&text).unwrap_or(Value::String(text)),
@@ -518,7 +521,7 @@ pub(crate) async fn send(request: reqwest::RequestBuilder) -> ApiResponse {
 
 pub(crate) fn read_json_lines(path: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
-    // A line that is being written has no end yet.
-    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-    whole.lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect()
+    // The last line may still be incomplete.
+    let complete = text.rfind('\n').map_or("", |end| &text[..end]);
+    complete.lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect()
 }

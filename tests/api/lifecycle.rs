@@ -1,10 +1,10 @@
-//! The server as a whole: told to stop, killed with many sessions going, started twice, asked too
-//! often; and what never leaves it (D1, D8, E7, X4).
+//! The server process: draining, crashes with many sessions, a second server, rate limits, and secrets
+//! (D1, D8, E7, X4).
 
 use crate::{
     harness::{MODEL_KEY, TOKEN, TestServer, TestServerBuilder, run, send},
     scripts::{ORDER, STALLED_TEXT, STALLS_ONCE, tool_call_script},
-    stream::{format_frames, kinds_of, last_message_text, of_kind, single_frame, streamed_text},
+    stream::{format_frames, kinds_of, last_message_text, frames_of_kind, single_frame, streamed_text},
 };
 use futures::future::join_all;
 use greenroom::rehearsal::ProviderProtocol;
@@ -12,119 +12,119 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 #[actix_web::test]
-async fn d8_a_server_that_is_told_to_stop_tells_its_clients() {
+async fn d8_stopping_server_notifies_its_clients() {
     let script = format!("{}{STALLS_ONCE}", tool_call_script("market_order_create", ORDER));
     let setup = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script)
         .with_top_level_config("drain = '100ms'");
-    let mut house = setup.start().await;
-    let (waiting, streaming) = (house.create_session_at(1).await, house.create_session_at(1).await);
-    let mut asked = house.chat(&waiting, "go").await;
-    let plan = asked.read_until("waiting_for_approval").await.last().unwrap().data["plan"].clone();
-    let mut stalled = house.chat(&streaming, "stall").await;
+    let mut server = setup.start().await;
+    let (waiting, streaming) = (server.create_session_at(1).await, server.create_session_at(1).await);
+    let mut paused = server.chat(&waiting, "go").await;
+    let plan = paused.read_until("waiting_for_approval").await.last().unwrap().data["plan"].clone();
+    let mut stalled = server.chat(&streaming, "stall").await;
     stalled.read_text(10).await;
-    assert!(house.stop().await.success(), "it ends well");
-    for stream in [&mut asked, &mut stalled] {
+    assert!(server.stop().await.success(), "the exit status is 0");
+    for stream in [&mut paused, &mut stalled] {
         let last = stream.read_to_end().await.pop().unwrap();
         assert_eq!((last.kind(), last.cursor.as_str()), ("server_draining", ""), "{last:?}");
     }
-    house.start().await;
-    let all = house.wait_for_event(&streaming, "done").await;
+    server.start().await;
+    let all = server.wait_for_event(&streaming, "done").await;
     assert_eq!(last_message_text(&all), STALLED_TEXT);
     let body = json!({"session_id": waiting, "plan_id": plan["plan_id"]});
-    house.post("/agent/execute", body).await.expect_ok();
-    let all = house.wait_for_event(&waiting, "done").await;
+    server.post("/agent/execute", body).await.expect_ok();
+    let all = server.wait_for_event(&waiting, "done").await;
     assert_eq!(single_frame(&all, "waiting_for_approval").data["plan"], plan);
-    assert_eq!(house.effects().len(), 1);
+    assert_eq!(server.effects().len(), 1);
 }
 
 #[actix_web::test]
-async fn d2_many_sessions_outlive_the_server() {
+async fn d2_many_sessions_survive_crashes() {
     const SESSIONS: usize = 24;
     let script = tool_call_script("market_order_create", ORDER);
-    let mut house = TestServerBuilder::with_script(ProviderProtocol::OpenAi, &script).start().await;
-    let sessions = join_all((0..SESSIONS).map(|_| house.create_session_at(1))).await;
-    let mut streams = join_all(sessions.iter().map(|session| house.chat(session, "go"))).await;
-    // Some have asked by now, some are in the middle of it.
+    let mut server = TestServerBuilder::with_script(ProviderProtocol::OpenAi, &script).start().await;
+    let sessions = join_all((0..SESSIONS).map(|_| server.create_session_at(1))).await;
+    let mut streams = join_all(sessions.iter().map(|session| server.chat(session, "go"))).await;
+    // A quarter of the runs wait for approval; the others may still be running.
     for stream in &mut streams[..SESSIONS / 4] {
         stream.read_until("waiting_for_approval").await;
     }
-    house.kill_and_restart().await;
-    let decide = async |house: &TestServer, session: &String| {
-        let asked = house.wait_for_event(session, "waiting_for_approval").await;
-        let plan_id = asked.last().unwrap().data["plan_id"].clone();
-        house
+    server.kill_and_restart().await;
+    let decide = async |server: &TestServer, session: &String| {
+        let frames = server.wait_for_event(session, "waiting_for_approval").await;
+        let plan_id = frames.last().unwrap().data["plan_id"].clone();
+        server
             .post("/agent/execute", json!({"session_id": session, "plan_id": plan_id}))
             .await
             .expect_ok();
     };
-    join_all(sessions.iter().map(|session| decide(&house, session))).await;
-    house.kill_and_restart().await;
+    join_all(sessions.iter().map(|session| decide(&server, session))).await;
+    server.kill_and_restart().await;
     for session in &sessions {
-        let all = house.wait_for_event(session, "done").await;
+        let all = server.wait_for_event(session, "done").await;
         assert_eq!(single_frame(&all, "done").data["outcome"], "completed");
-        assert_eq!(of_kind(&all, "waiting_for_approval").len(), 1, "{}", format_frames(&all));
+        assert_eq!(frames_of_kind(&all, "waiting_for_approval").len(), 1, "{}", format_frames(&all));
         assert!(last_message_text(&all).contains("order_id"), "{}", last_message_text(&all));
     }
-    assert_eq!(house.effects().len(), SESSIONS, "each order once");
+    assert_eq!(server.effects().len(), SESSIONS, "each order once");
 }
 
 #[actix_web::test]
-async fn d1_a_second_server_on_the_same_database_is_refused() {
-    let house =
+async fn d1_second_server_on_the_same_database_is_refused() {
+    let server =
         TestServerBuilder::with_script(ProviderProtocol::Anthropic, STALLS_ONCE).start().await;
     let env = [("GREENROOM_LISTEN", "127.0.0.1:0"), ("GREENROOM_TOKEN", TOKEN)];
-    let second = run(house.folder(), &["serve"], &env).await;
+    let second = run(server.folder(), &["serve"], &env).await;
     assert!(!second.status.success());
-    let said = String::from_utf8_lossy(&second.stderr).into_owned();
-    assert!(said.contains("greenroom.db"), "{said}");
-    let session = house.create_session_at(1).await;
-    assert_eq!(last_message_text(&house.chat_to_end(&session, "again").await), "Here I am.");
+    let error = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert!(error.contains("greenroom.db"), "{error}");
+    let session = server.create_session_at(1).await;
+    assert_eq!(last_message_text(&server.chat_to_end(&session, "again").await), "Here I am.");
 }
 
 #[actix_web::test]
-async fn x4_who_asks_too_often_is_told_to_wait() {
+async fn x4_rate_limit_answers_429_with_retry_after() {
     let limits = "[limits]\nrequests_per_second = 3";
-    let house = TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE)
+    let server = TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE)
         .with_config(limits)
         .start()
         .await;
-    let answers = join_all((0..40).map(|_| house.get("/agent/settings"))).await;
+    let responses = join_all((0..40).map(|_| server.get("/agent/settings"))).await;
     let (served, refused): (Vec<_>, Vec<_>) =
-        answers.into_iter().partition(|answer| answer.status == 200);
+        responses.into_iter().partition(|response| response.status == 200);
     assert!(!served.is_empty() && !refused.is_empty());
-    for answer in refused {
-        assert!(answer.headers.contains_key("retry-after"));
-        assert_eq!(answer.expect_problem(429, "rate_limited")["limit"], 3);
+    for response in refused {
+        assert!(response.headers.contains_key("retry-after"));
+        assert_eq!(response.expect_problem(429, "rate_limited")["limit"], 3);
     }
-    // Who needs no token is not counted.
-    assert_eq!(send(house.request_without_token(Method::GET, "/healthz")).await.status, 200);
+    // Requests that need no token are not counted.
+    assert_eq!(send(server.request_without_token(Method::GET, "/healthz")).await.status, 200);
 }
 
 #[actix_web::test]
-async fn x4_a_session_has_so_many_listeners() {
+async fn x4_subscribers_per_session_are_limited() {
     let limits = "[limits]\nsubscribers_per_session = 2";
-    let house = TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE)
+    let server = TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE)
         .with_config(limits)
         .start()
         .await;
-    let session = house.create_session_at(1).await;
-    let _first = house.subscribe(&session, "0").await;
-    let _second = house.subscribe(&session, "0").await;
+    let session = server.create_session_at(1).await;
+    let _first = server.subscribe(&session, "0").await;
+    let _second = server.subscribe(&session, "0").await;
     let path = format!("/agent/session/{session}/events");
-    let third = house.request(Method::GET, &path).header("accept", "text/event-stream");
+    let third = server.request(Method::GET, &path).header("accept", "text/event-stream");
     send(third).await.expect_problem(429, "too_many_subscribers");
 }
 
 #[actix_web::test]
-async fn e7_what_is_secret_stays_inside() {
+async fn e7_secrets_appear_in_no_event_and_no_log() {
     let arguments = r#"{ name = "Home", system = "Jita", password = "hunter2", note = "KEY" }"#;
     let script = tool_call_script("create_bookmark", &arguments.replace("KEY", MODEL_KEY));
-    let house = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script).start().await;
-    let session = house.create_session_at(1).await;
-    let frames = house.chat_to_end(&session, "go").await;
-    // The tool's schema knows neither: what it says of them must not quote them either.
-    let shown = format!("{}{}", format_frames(&frames), json!(house.events(&session).await));
-    let log = std::fs::read_to_string(house.folder().join("server.log")).unwrap();
+    let server = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script).start().await;
+    let session = server.create_session_at(1).await;
+    let frames = server.chat_to_end(&session, "go").await;
+    // The tool's schema has neither argument; the validation error must not quote them either.
+    let shown = format!("{}{}", format_frames(&frames), json!(server.events(&session).await));
+    let log = std::fs::read_to_string(server.folder().join("server.log")).unwrap();
     for secret in [MODEL_KEY, TOKEN, "hunter2"] {
         assert!(!shown.contains(secret), "{secret} in {shown}");
         assert!(!log.contains(secret), "{secret} in {log}");
@@ -133,31 +133,31 @@ async fn e7_what_is_secret_stays_inside() {
 }
 
 #[actix_web::test]
-async fn s1_e7_a_session_is_called_by_its_first_message_without_what_is_secret() {
-    let house = TestServerBuilder::with_script(ProviderProtocol::OpenAi, "").start().await;
-    let session = house.create_session(json!({})).await;
-    assert_eq!(house.get("/agent/session").await.expect_ok()["sessions"][0]["title"], Value::Null);
-    let frames = house.chat_to_end(&session, &format!("Is {MODEL_KEY} a key?\nTell me.")).await;
+async fn s1_e7_session_title_is_its_redacted_first_message() {
+    let server = TestServerBuilder::with_script(ProviderProtocol::OpenAi, "").start().await;
+    let session = server.create_session(json!({})).await;
+    assert_eq!(server.get("/agent/session").await.expect_ok()["sessions"][0]["title"], Value::Null);
+    let frames = server.chat_to_end(&session, &format!("Is {MODEL_KEY} a key?\nTell me.")).await;
     let title = "Is [redacted] a key?";
     assert_eq!(single_frame(&frames, "run_started").data["title"], title);
     let path = format!("/agent/session/{session}");
-    assert_eq!(house.get(&path).await.expect_ok()["title"], title);
-    assert_eq!(house.get("/agent/session").await.expect_ok()["sessions"][0]["title"], title);
-    let patched = house.patch(&format!("{path}/settings"), json!({"autonomy_level": 0})).await;
+    assert_eq!(server.get(&path).await.expect_ok()["title"], title);
+    assert_eq!(server.get("/agent/session").await.expect_ok()["sessions"][0]["title"], title);
+    let patched = server.patch(&format!("{path}/settings"), json!({"autonomy_level": 0})).await;
     assert_eq!(patched.expect_ok()["title"], title);
-    let fork = house.post(&format!("{path}/fork"), json!({})).await.expect_ok();
+    let fork = server.post(&format!("{path}/fork"), json!({})).await.expect_ok();
     assert_eq!(fork["title"], title);
-    assert_eq!(house.delete(&path).await.expect_ok()["title"], title);
+    assert_eq!(server.delete(&path).await.expect_ok()["title"], title);
 }
 
 #[actix_web::test]
-async fn e7_a_secret_that_the_model_says_in_pieces_is_not_heard() {
+async fn e7_secret_split_over_deltas_is_redacted() {
     let script = format!(
         "[[rule]]\nuser = 'go'\nchunk = {{ text = 5 }}\n[[rule.reply]]\ntext = 'The key is {MODEL_KEY}, they say.'"
     );
-    let house = TestServerBuilder::with_script(ProviderProtocol::OpenAi, &script).start().await;
-    let session = house.create_session_at(1).await;
-    let frames = house.chat_to_end(&session, "go").await;
+    let server = TestServerBuilder::with_script(ProviderProtocol::OpenAi, &script).start().await;
+    let session = server.create_session_at(1).await;
+    let frames = server.chat_to_end(&session, "go").await;
     assert!(!last_message_text(&frames).contains(MODEL_KEY), "{}", last_message_text(&frames));
     assert!(!streamed_text(&frames).contains(MODEL_KEY), "{}", streamed_text(&frames));
 }

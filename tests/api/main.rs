@@ -1,8 +1,8 @@
-//! The main job, from outside: the real `greenroom` binary over real sockets, with a real MCP
-//! server behind it and a scripted model before it. One file a subject.
-#![allow(clippy::unwrap_used, reason = "a failed step of a test is its verdict")]
+//! End-to-end tests of the API: the real `greenroom` binary over real sockets, with a real MCP server
+//! for tools and a scripted model server. Each file tests one subject.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
-/// Runs each test once with each provider's wire between server and model.
+/// Runs each test once per provider protocol between Greenroom and the model server.
 macro_rules! on_both_wires {
     ($($test:ident),+ $(,)?) => {
         mod anthropic {
@@ -55,7 +55,7 @@ mod preflight;
 mod purge;
 mod resources_and_prompts;
 #[path = "../../actors/core/tests/simulation/rng.rs"]
-#[allow(dead_code, reason = "the simulation uses more of it")]
+#[allow(dead_code, reason = "the simulation uses the rest")]
 mod rng;
 mod scripted_gateway;
 mod scripts;

@@ -1,15 +1,15 @@
-//! The scenario matrix: autonomy × risk × preset × decision × surface, each through real HTTP. The
-//! tables are written down here once more, as the requirement G3 has them, so that the program's
-//! own are held against something.
+//! The matrix of autonomy level, risk, preset, decision and surface, over HTTP.
+//!
+//! The tables repeat those of requirement G3 independently of the program's own tables.
 
 use crate::{
     harness::{TestServer, TestServerBuilder, run},
-    stream::{Frame, format_frames, of_kind, single_frame},
+    stream::{Frame, format_frames, frames_of_kind, single_frame},
 };
 use greenroom::rehearsal::ProviderProtocol;
 use serde_json::{Value, json};
 
-/// One tool of each risk, with what is said to make the model call it.
+/// One tool of each risk and its arguments; a message with the tool's name makes the model call it.
 const TOOLS: [(&str, &str); 4] = [
     ("get_market_prices", "{ type_ids = [34] }"),
     ("create_bookmark", "{ name = \"Home\", system = \"Jita\" }"),
@@ -21,8 +21,8 @@ const TOOLS: [(&str, &str); 4] = [
 ];
 const RISKS: [&str; 4] = ["read_only", "write_low_risk", "write_high_risk", "critical"];
 
-/// How a person answers, and through what.
-const SURFACES: [Surface; 6] = [
+/// The surfaces that can answer an approval.
+const ALL_SURFACES: [Surface; 6] = [
     Surface::Rest,
     Surface::ShortRoutes,
     Surface::Socket,
@@ -43,11 +43,12 @@ enum Surface {
     Gateway,
     /// `greenroom approvals`
     Cli,
-    /// What the page sends, signed in by its cookie
+    /// The request that the dashboard sends, authenticated by its cookie
     Dashboard,
 }
 
-/// A: runs; D: is denied; ?: is asked for. Rows L0 to L3, columns in the order of [`RISKS`].
+/// Checks a preset. A: runs; D: is denied; ?: needs approval. Rows are levels L0 to L3, columns follow
+/// [`RISKS`].
 async fn check_preset(preset: &str, table: [&str; 4]) {
     let mut script = String::new();
     for (tool, arguments) in TOOLS {
@@ -59,20 +60,20 @@ async fn check_preset(preset: &str, table: [&str; 4]) {
     }
     let setup = TestServerBuilder::with_script(ProviderProtocol::OpenAi, &script)
         .with_top_level_config(&format!("policy = \"{preset}\"\n"));
-    let house = setup.start().await;
-    house.patch("/agent/settings", json!({"autonomy_level": 3})).await.expect_ok();
+    let server = setup.start().await;
+    server.patch("/agent/settings", json!({"autonomy_level": 3})).await.expect_ok();
     for (level, row) in table.into_iter().enumerate() {
-        for ((ruling, (tool, _)), risk) in row.chars().zip(TOOLS).zip(RISKS) {
+        for ((verdict, (tool, _)), risk) in row.chars().zip(TOOLS).zip(RISKS) {
             let cell = format!("{preset} L{level} {risk}");
-            match ruling {
-                'A' => assert_runs(&house, level, tool, &cell).await,
-                'D' => assert_denied(&house, level, tool, &cell).await,
+            match verdict {
+                'A' => assert_runs(&server, level, tool, &cell).await,
+                'D' => assert_denied(&server, level, tool, &cell).await,
                 _ => {
-                    for surface in SURFACES {
+                    for surface in ALL_SURFACES {
                         for approve in [true, false] {
                             let cell = format!("{cell} {surface:?} {approve}");
                             assert_requires_approval(
-                                &house,
+                                &server,
                                 level,
                                 tool,
                                 (surface, approve),
@@ -87,48 +88,48 @@ async fn check_preset(preset: &str, table: [&str; 4]) {
     }
 }
 
-async fn chat_until_pause(house: &TestServer, level: usize, tool: &str) -> (String, Vec<Frame>) {
-    let session = house.create_session(json!({"autonomy_level": level})).await;
+async fn chat_until_pause(server: &TestServer, level: usize, tool: &str) -> (String, Vec<Frame>) {
+    let session = server.create_session(json!({"autonomy_level": level})).await;
     let body = json!({"session_id": session, "message": tool, "until": "pause"});
-    let frames = house.chat_with(body).await.read_to_end().await;
+    let frames = server.chat_with(body).await.read_to_end().await;
     (session, frames)
 }
 
-async fn assert_runs(house: &TestServer, level: usize, tool: &str, cell: &str) {
-    let (_, frames) = chat_until_pause(house, level, tool).await;
+async fn assert_runs(server: &TestServer, level: usize, tool: &str, cell: &str) {
+    let (_, frames) = chat_until_pause(server, level, tool).await;
     assert_eq!(
-        of_kind(&frames, "tool_call_completed").len(),
+        frames_of_kind(&frames, "tool_call_completed").len(),
         1,
         "{cell}: {}",
         format_frames(&frames)
     );
-    assert!(of_kind(&frames, "waiting_for_approval").is_empty(), "{cell}");
+    assert!(frames_of_kind(&frames, "waiting_for_approval").is_empty(), "{cell}");
 }
 
-async fn assert_denied(house: &TestServer, level: usize, tool: &str, cell: &str) {
-    let before = house.effects().len();
-    let (_, frames) = chat_until_pause(house, level, tool).await;
+async fn assert_denied(server: &TestServer, level: usize, tool: &str, cell: &str) {
+    let before = server.effects().len();
+    let (_, frames) = chat_until_pause(server, level, tool).await;
     let denied = &single_frame(&frames, "authorization_denied").data;
     assert_eq!(denied["tool"], tool, "{cell}");
     let reason = denied["reason"].as_str().unwrap();
     assert!(reason.contains("autonomy level"), "{cell}: {reason}");
-    assert!(of_kind(&frames, "tool_call_attempt_started").is_empty(), "{cell}");
-    assert_eq!(house.effects().len(), before, "{cell}");
+    assert!(frames_of_kind(&frames, "tool_call_attempt_started").is_empty(), "{cell}");
+    assert_eq!(server.effects().len(), before, "{cell}");
 }
 
 async fn assert_requires_approval(
-    house: &TestServer,
+    server: &TestServer,
     level: usize,
     tool: &str,
     (surface, approve): (Surface, bool),
     cell: &str,
 ) {
-    let before = house.effects().len();
-    let (session, frames) = chat_until_pause(house, level, tool).await;
+    let before = server.effects().len();
+    let (session, frames) = chat_until_pause(server, level, tool).await;
     let plan = single_frame(&frames, "waiting_for_approval").data["plan"].clone();
     assert_eq!(plan["steps"][0]["tool"], tool, "{cell}");
-    answer(house, &session, &plan, surface, approve).await;
-    let all = house.wait_for_event(&session, "done").await;
+    answer_approval(server, &session, &plan, surface, approve).await;
+    let all = server.wait_for_event(&session, "done").await;
     let decided = &single_frame(&all, "approval_decided").data["steps"][0];
     let expected = match surface {
         Surface::Rest | Surface::ShortRoutes => "rest",
@@ -143,82 +144,88 @@ async fn assert_requires_approval(
     );
     if approve {
         assert_eq!(
-            of_kind(&all, "tool_call_completed").len(),
+            frames_of_kind(&all, "tool_call_completed").len(),
             1,
             "{cell}: {}",
             format_frames(&all)
         );
-        assert_eq!(house.effects().len(), before + 1, "{cell}");
+        assert_eq!(server.effects().len(), before + 1, "{cell}");
     } else {
         assert_eq!(single_frame(&all, "tool_call_failed").data["reason"], "rejected", "{cell}");
-        assert_eq!(house.effects().len(), before, "{cell}");
+        assert_eq!(server.effects().len(), before, "{cell}");
     }
 }
 
-async fn answer(house: &TestServer, session: &str, plan: &Value, surface: Surface, approve: bool) {
+async fn answer_approval(
+    server: &TestServer,
+    session: &str,
+    plan: &Value,
+    surface: Surface,
+    approve: bool,
+) {
     let id = plan["approval_id"].as_str().unwrap();
-    let word = if approve { "approve" } else { "reject" };
+    let decision = if approve { "approve" } else { "reject" };
     match surface {
         Surface::Rest => {
-            house
-                .post(&format!("/agent/approvals/{id}"), json!({"decision": word}))
+            server
+                .post(&format!("/agent/approvals/{id}"), json!({"decision": decision}))
                 .await
                 .expect_ok();
         }
         Surface::ShortRoutes => {
             let path = if approve { "/agent/execute" } else { "/agent/reject" };
-            house.post(path, json!({"session_id": session, "plan_id": id})).await.expect_ok();
+            server.post(path, json!({"session_id": session, "plan_id": id})).await.expect_ok();
         }
         Surface::Socket => {
-            let mut socket = house.socket("/agent/stream").await;
-            let decide = json!({"type": "decide", "id": "d", "plan_id": id, "decision": word});
+            let mut socket = server.socket("/agent/stream").await;
+            let decide = json!({"type": "decide", "id": "d", "plan_id": id, "decision": decision});
             socket.send(decide).await;
             assert_eq!(socket.read_response("d").await.0["type"], "ack");
         }
         Surface::Gateway => {
-            let mut socket = house.socket("/gateway").await;
+            let mut socket = server.socket("/gateway").await;
             let call = &plan["steps"][0]["call_id"];
             let response = json!({
                 "type": "tool.approval.response", "id": "w", "toolCallId": call, "approved": approve,
             });
             socket.send(response).await;
-            // It has no answer of its own: what follows from it is the answer.
-            house.wait_for_event(session, "approval_decided").await;
+            // The gateway sends no acknowledgement: the event shows that the answer was accepted.
+            server.wait_for_event(session, "approval_decided").await;
         }
         Surface::Dashboard => {
-            let nowhere = reqwest::redirect::Policy::none();
-            let browser = reqwest::Client::builder().redirect(nowhere).build().unwrap();
-            let link = format!("{}/?token={}", house.url(), crate::harness::TOKEN);
+            let no_redirect = reqwest::redirect::Policy::none();
+            let browser = reqwest::Client::builder().redirect(no_redirect).build().unwrap();
+            let link = format!("{}/?token={}", server.url(), crate::harness::TOKEN);
             let signed_in = browser.get(link).send().await.unwrap();
             let cookie = signed_in.headers()["set-cookie"].to_str().unwrap().to_owned();
             let cookie = cookie.split(';').next().unwrap();
             let answer = browser
-                .post(format!("{}/agent/approvals/{id}", house.url()))
+                .post(format!("{}/agent/approvals/{id}", server.url()))
                 .header("cookie", cookie)
-                .header("origin", house.url())
-                .json(&json!({"decision": word}));
+                .header("origin", server.url())
+                .json(&json!({"decision": decision}));
             crate::harness::send(answer).await.expect_ok();
         }
         Surface::Cli => {
-            let listen = house.url().trim_start_matches("http://");
+            let listen = server.url().trim_start_matches("http://");
             let env = [("GREENROOM_LISTEN", listen), ("GREENROOM_TOKEN", crate::harness::TOKEN)];
-            let ended = run(house.folder(), &["approvals", word, id], &env).await;
-            assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+            let output = run(server.folder(), &["approvals", decision, id], &env).await;
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         }
     }
 }
 
 #[actix_web::test]
-async fn g3_interactive() {
+async fn g3_interactive_preset_follows_its_table() {
     check_preset("interactive", ["ADDD", "AA?D", "AA??", "AAA?"]).await;
 }
 
 #[actix_web::test]
-async fn g3_strict() {
+async fn g3_strict_preset_follows_its_table() {
     check_preset("strict", ["ADDD", "AADD", "AA?D", "AAAD"]).await;
 }
 
 #[actix_web::test]
-async fn g3_ask_first() {
+async fn g3_ask_first_preset_follows_its_table() {
     check_preset("ask_first", ["A???", "AA??", "AA??", "AAA?"]).await;
 }

@@ -1,43 +1,43 @@
-//! What models do wrong, and what they need to get back (M2, M3).
+//! Faults of models and providers, and the formats that they require (M2, M3).
 
 use crate::{
     harness::{MODEL_KEY, TestServerBuilder},
     scripts::tool_call_script,
     stream::{
-        Frame, format_frames, kinds_of, last_message_text, of_kind, single_frame, streamed_text,
+        Frame, format_frames, kinds_of, last_message_text, frames_of_kind, single_frame, streamed_text,
     },
 };
 use greenroom::rehearsal::ProviderProtocol;
 use serde_json::json;
 
 on_both_wires!(
-    m3_a_busy_provider_is_asked_again,
-    m3_a_broken_stream_restarts_the_step,
-    m3_a_stream_that_falls_silent_restarts_the_step,
-    m3_a_refused_key_ends_the_run_and_is_not_shown,
-    m3_a_provider_that_stays_down_ends_the_run,
-    m2_malformed_arguments_are_an_error_result,
-    m2_a_refusal_is_an_answer,
-    m2_bytes_may_be_split_anywhere,
-    m2_thinking_goes_back_as_it_came,
-    s2_a_run_has_a_limit_of_steps,
-    t3_arguments_are_checked_before_anything_else,
-    a_tool_that_does_not_exist_is_an_error_result,
+    m3_overloaded_provider_is_retried,
+    m3_broken_stream_restarts_the_step,
+    m3_stalled_stream_restarts_the_step,
+    m3_rejected_api_key_fails_the_run_and_is_not_shown,
+    m3_unavailable_provider_fails_the_run,
+    m2_malformed_arguments_return_an_error_result,
+    m2_refusal_completes_the_run,
+    m2_stream_bytes_can_be_split_anywhere,
+    m2_thinking_blocks_are_sent_back_unchanged,
+    s2_run_fails_at_its_step_limit,
+    t3_arguments_are_validated_before_approval,
+    unknown_tool_returns_an_error_result,
 );
 
 async fn run_script(
     wire: ProviderProtocol,
     script: &str,
 ) -> (crate::harness::TestServer, String, Vec<Frame>) {
-    let house = TestServerBuilder::with_script(wire, script).start().await;
-    let session = house.create_session_at(1).await;
-    let frames = house.chat_to_end(&session, "go").await;
-    (house, session, frames)
+    let server = TestServerBuilder::with_script(wire, script).start().await;
+    let session = server.create_session_at(1).await;
+    let frames = server.chat_to_end(&session, "go").await;
+    (server, session, frames)
 }
 
-/// A rule that goes wrong in that way. A message after a run without an answer is one with it to
-/// the model, so the rule for what comes after stands first.
-fn failing_script(how: &str) -> String {
+/// A script whose rule for "go" fails as `fault` says. After a run without an answer, the next message
+/// is one with its message to the model, so the rule for "again" is the first.
+fn failing_script(fault: &str) -> String {
     format!(
         r#"
 [[rule]]
@@ -47,47 +47,47 @@ text = "Here I am."
 [[rule]]
 user = "go"
 chunk = {{ text = 8 }}
-{how}
+{fault}
 [[rule.reply]]
 text = "The whole answer is longer than thirty characters."
 "#
     )
 }
 
-const WHOLE: &str = "The whole answer is longer than thirty characters.";
+const COMPLETE_TEXT: &str = "The whole answer is longer than thirty characters.";
 
-async fn m3_a_busy_provider_is_asked_again(wire: ProviderProtocol) {
+async fn m3_overloaded_provider_is_retried(wire: ProviderProtocol) {
     for (status, more, least_ms) in
         [(429, ", retry_after = 1", 1000), (529, "", 0), (500, "", 0), (408, "", 0)]
     {
         let script = failing_script(&format!("fail = {{ status = {status}, times = 1{more} }}"));
-        let (_house, _, frames) = run_script(wire, &script).await;
+        let (_server, _, frames) = run_script(wire, &script).await;
         let retry = &single_frame(&frames, "step_retrying").data;
         assert!(retry["delay_ms"].as_u64().unwrap() >= least_ms, "{status}: {retry}");
         assert_eq!(retry["attempt"], 1, "{status}");
         assert!(!retry["reason"].as_str().unwrap().is_empty());
-        assert_eq!(streamed_text(&frames), WHOLE, "{status}");
-        assert_eq!(of_kind(&frames, "message_discarded").len(), 0, "nothing had been said");
+        assert_eq!(streamed_text(&frames), COMPLETE_TEXT, "{status}");
+        assert_eq!(frames_of_kind(&frames, "message_discarded").len(), 0, "no text was streamed");
         assert_eq!(single_frame(&frames, "done").data["outcome"], "completed");
     }
 }
 
-async fn m3_a_stream_that_falls_silent_restarts_the_step(wire: ProviderProtocol) {
+async fn m3_stalled_stream_restarts_the_step(wire: ProviderProtocol) {
     let script = failing_script("stall = { after = 20, times = 1 }");
-    let setup = TestServerBuilder::with_script(wire, &script).model("idle_timeout = \"500ms\"");
-    let house = setup.start().await;
-    let session = house.create_session_at(1).await;
-    let frames = house.chat_to_end(&session, "go").await;
+    let setup = TestServerBuilder::with_script(wire, &script).with_model_config("idle_timeout = \"500ms\"");
+    let server = setup.start().await;
+    let session = server.create_session_at(1).await;
+    let frames = server.chat_to_end(&session, "go").await;
     let reason = "the model did not answer in time: no data for 0.5 s";
     assert_eq!(single_frame(&frames, "step_retrying").data["reason"], reason);
-    assert_eq!(of_kind(&frames, "message_discarded").len(), 1);
-    assert_eq!(single_frame(&frames, "message_completed").data["text"], WHOLE);
+    assert_eq!(frames_of_kind(&frames, "message_discarded").len(), 1);
+    assert_eq!(single_frame(&frames, "message_completed").data["text"], COMPLETE_TEXT);
 }
 
-async fn m3_a_broken_stream_restarts_the_step(wire: ProviderProtocol) {
-    for how in ["cut = { after = 20, times = 1 }", "error = { after = 20, times = 1 }"] {
-        let (_house, _, frames) = run_script(wire, &failing_script(how)).await;
-        let watched = [
+async fn m3_broken_stream_restarts_the_step(wire: ProviderProtocol) {
+    for fault in ["cut = { after = 20, times = 1 }", "error = { after = 20, times = 1 }"] {
+        let (_server, _, frames) = run_script(wire, &failing_script(fault)).await;
+        let selected = [
             "thinking",
             "message_started",
             "text",
@@ -109,18 +109,18 @@ async fn m3_a_broken_stream_restarts_the_step(wire: ProviderProtocol) {
             "message_completed",
             "done",
         ];
-        let found = kinds_of(&frames, &watched);
-        // A connection that breaks may take with it what was sent: then there was nothing to void.
-        if how.starts_with("cut") && of_kind(&frames, "message_discarded").is_empty() {
-            let unheard = [&expected[..2], &expected[4..]].concat();
-            assert_eq!(found, unheard, "{how}: {}", format_frames(&frames));
-            assert_eq!(streamed_text(&frames), WHOLE);
+        let actual = kinds_of(&frames, &selected);
+        // A cut connection may lose text that was sent: then there is no message to discard.
+        if fault.starts_with("cut") && frames_of_kind(&frames, "message_discarded").is_empty() {
+            let expected_without_message = [&expected[..2], &expected[4..]].concat();
+            assert_eq!(actual, expected_without_message, "{fault}: {}", format_frames(&frames));
+            assert_eq!(streamed_text(&frames), COMPLETE_TEXT);
             continue;
         }
-        // Who attaches after the text was voided is not told it: deltas are stored nowhere.
-        let unheard = [&expected[..2], &expected[3..]].concat();
-        let fits = found == expected || found == unheard;
-        assert!(fits, "{how}: {found:?} in {}", format_frames(&frames));
+        // A client that subscribes after the discard does not get the text: deltas are not stored.
+        let expected_without_text = [&expected[..2], &expected[3..]].concat();
+        let matches = actual == expected || actual == expected_without_text;
+        assert!(matches, "{fault}: {actual:?} in {}", format_frames(&frames));
         let discarded = single_frame(&frames, "message_discarded").data["message_id"].clone();
         let text = |of_discarded: bool| -> String {
             let texts = frames.iter().filter(|frame| {
@@ -128,94 +128,95 @@ async fn m3_a_broken_stream_restarts_the_step(wire: ProviderProtocol) {
             });
             texts.map(|frame| frame.text("text")).collect()
         };
-        assert_eq!(text(false), WHOLE);
-        assert!(WHOLE.starts_with(&text(true)) && text(true).len() < WHOLE.len());
+        assert_eq!(text(false), COMPLETE_TEXT);
+        assert!(COMPLETE_TEXT.starts_with(&text(true)) && text(true).len() < COMPLETE_TEXT.len());
     }
 }
 
-async fn m3_a_refused_key_ends_the_run_and_is_not_shown(wire: ProviderProtocol) {
-    let how = format!("fail = {{ status = 401, message = 'no such key: {MODEL_KEY}, sorry' }}");
-    let (house, session, frames) = run_script(wire, &failing_script(&how)).await;
+async fn m3_rejected_api_key_fails_the_run_and_is_not_shown(wire: ProviderProtocol) {
+    let fault = format!("fail = {{ status = 401, message = 'no such key: {MODEL_KEY}, sorry' }}");
+    let (server, session, frames) = run_script(wire, &failing_script(&fault)).await;
     let error = &single_frame(&frames, "error").data;
     assert_eq!(error["code"], "model_error");
     assert!(error["error"].as_str().unwrap().contains("no such key"), "{error}");
-    assert_eq!(house.rehearsal.requests().len(), 1, "it is not tried again");
-    let log = std::fs::read_to_string(house.folder().join("server.log")).unwrap();
-    let events = house.events(&session).await;
+    assert_eq!(server.rehearsal.requests().len(), 1, "the request is not retried");
+    let log = std::fs::read_to_string(server.folder().join("server.log")).unwrap();
+    let events = server.events(&session).await;
     for text in [format_frames(&frames), log, json!(events).to_string()] {
         assert!(!text.contains(MODEL_KEY), "{text}");
     }
-    let collected = house.post("/agent/chat", json!({"session_id": session, "message": "go"}));
+    let collected = server.post("/agent/chat", json!({"session_id": session, "message": "go"}));
     let problem = collected.await.expect_problem(502, "run_failed");
     assert_eq!(problem["reason"], "model_error");
     assert!(!problem.to_string().contains(MODEL_KEY));
-    assert_eq!(last_message_text(&house.chat_to_end(&session, "again").await), "Here I am.");
-    let received = &house.rehearsal.requests()[0];
+    assert_eq!(last_message_text(&server.chat_to_end(&session, "again").await), "Here I am.");
+    let received = &server.rehearsal.requests()[0];
     assert_eq!(received.x_api_key, wire == ProviderProtocol::Anthropic);
     assert_eq!(received.authorization, wire == ProviderProtocol::OpenAi);
 }
 
-async fn m3_a_provider_that_stays_down_ends_the_run(wire: ProviderProtocol) {
-    let how = "fail = { status = 503, message = 'down for maintenance' }";
-    let (house, session, frames) = run_script(wire, &failing_script(how)).await;
-    assert_eq!(of_kind(&frames, "step_retrying").len(), 3);
+async fn m3_unavailable_provider_fails_the_run(wire: ProviderProtocol) {
+    let fault = "fail = { status = 503, message = 'down for maintenance' }";
+    let (server, session, frames) = run_script(wire, &failing_script(fault)).await;
+    assert_eq!(frames_of_kind(&frames, "step_retrying").len(), 3);
     let error = &single_frame(&frames, "error").data;
     assert_eq!(error["code"], "model_unavailable");
     assert!(error["error"].as_str().unwrap().contains("down for maintenance"), "{error}");
-    assert_eq!(last_message_text(&house.chat_to_end(&session, "again").await), "Here I am.");
+    assert_eq!(last_message_text(&server.chat_to_end(&session, "again").await), "Here I am.");
 }
 
-async fn m2_malformed_arguments_are_an_error_result(wire: ProviderProtocol) {
+async fn m2_malformed_arguments_return_an_error_result(wire: ProviderProtocol) {
     let script = tool_call_script("get_market_stats", "{ region_id = 10000002, type_id = 34 }");
     let script = script.replace("arguments =", "malformed = true, arguments =");
-    let (house, session, frames) = run_script(wire, &script).await;
+    let (server, session, frames) = run_script(wire, &script).await;
     let failed = &single_frame(&frames, "tool_call_failed").data;
     assert_eq!(failed["reason"], "invalid_arguments", "{failed}");
     assert!(failed["error"].as_str().unwrap().contains("JSON"), "{failed}");
     assert!(last_message_text(&frames).starts_with("Read:"), "{}", format_frames(&frames));
-    assert!(house.calls().is_empty());
-    assert_eq!(last_message_text(&house.chat_to_end(&session, "again").await), "Here I am.");
+    assert!(server.calls().is_empty());
+    assert_eq!(last_message_text(&server.chat_to_end(&session, "again").await), "Here I am.");
 }
 
-async fn m2_a_refusal_is_an_answer(wire: ProviderProtocol) {
+async fn m2_refusal_completes_the_run(wire: ProviderProtocol) {
     let script = "[[rule]]\nuser = 'go'\n[[rule.reply]]\nrefusal = 'I will not do that.'\n\
                   [[rule]]\nuser = 'again'\n[[rule.reply]]\ntext = 'Here I am.'";
-    let (house, session, frames) = run_script(wire, script).await;
+    let (server, session, frames) = run_script(wire, script).await;
     let message = &single_frame(&frames, "message_completed").data;
     assert_eq!(message["stop_reason"], "refusal");
     assert_eq!(message["text"], "I will not do that.");
     assert_eq!(single_frame(&frames, "done").data["outcome"], "completed");
-    assert_eq!(last_message_text(&house.chat_to_end(&session, "again").await), "Here I am.");
+    assert_eq!(last_message_text(&server.chat_to_end(&session, "again").await), "Here I am.");
 }
 
-async fn m2_bytes_may_be_split_anywhere(wire: ProviderProtocol) {
+async fn m2_stream_bytes_can_be_split_anywhere(wire: ProviderProtocol) {
     let split = "[defaults]\nwire_split = 1\nfragment = 1\ninterleave = true\n";
     let arguments = r#"{ name = "Zoë 🚀 \"quoted\" \\ 日本", system = "Jita" }"#;
     let script = tool_call_script("create_bookmark", arguments);
     let script = script.replace("Calling.", "Größe: 🚀 und 日本.");
-    let (house, _, frames) = run_script(wire, &format!("{split}{script}")).await;
-    let first = of_kind(&frames, "message_completed")[0];
+    let (server, _, frames) = run_script(wire, &format!("{split}{script}")).await;
+    let first = frames_of_kind(&frames, "message_completed")[0];
     assert_eq!(first.text("text"), "Größe: 🚀 und 日本.");
-    assert_eq!(house.effects()[0]["arguments"]["name"], "Zoë 🚀 \"quoted\" \\ 日本");
+    assert_eq!(server.effects()[0]["arguments"]["name"], "Zoë 🚀 \"quoted\" \\ 日本");
     let all: String =
-        of_kind(&frames, "message_completed").iter().map(|f| f.text("text")).collect();
+        frames_of_kind(&frames, "message_completed").iter().map(|frame| frame.text("text")).collect();
     assert_eq!(streamed_text(&frames), all);
 }
 
-async fn m2_thinking_goes_back_as_it_came(wire: ProviderProtocol) {
+async fn m2_thinking_blocks_are_sent_back_unchanged(wire: ProviderProtocol) {
     let script = tool_call_script("list_bookmarks", "{}");
-    let thinks = "[[rule.reply]]\nthinking = 'First I look.'\n[[rule.reply]]\ntext = \"Calling.\"";
-    let script = script.replace("[[rule.reply]]\ntext = \"Calling.\"", thinks);
-    let (house, _, frames) = run_script(wire, &script).await;
-    // The rehearsal refuses blocks that do not come back exactly as they were sent.
+    let thinking =
+        "[[rule.reply]]\nthinking = 'First I look.'\n[[rule.reply]]\ntext = \"Calling.\"";
+    let script = script.replace("[[rule.reply]]\ntext = \"Calling.\"", thinking);
+    let (server, _, frames) = run_script(wire, &script).await;
+    // The scripted model rejects thinking blocks that are not returned exactly as sent.
     assert_eq!(
         single_frame(&frames, "done").data["outcome"],
         "completed",
         "{}",
         format_frames(&frames)
     );
-    assert!(!format_frames(&frames).contains("First I look."), "thinking is the provider's");
-    let second = house.rehearsal.requests().pop().unwrap().body;
+    assert!(!format_frames(&frames).contains("First I look."), "clients do not get thinking blocks");
+    let second = server.rehearsal.requests().pop().unwrap().body;
     if wire == ProviderProtocol::Anthropic {
         let block = &second["messages"][1]["content"][0];
         assert_eq!(
@@ -226,61 +227,64 @@ async fn m2_thinking_goes_back_as_it_came(wire: ProviderProtocol) {
     }
 }
 
-async fn s2_a_run_has_a_limit_of_steps(wire: ProviderProtocol) {
+async fn s2_run_fails_at_its_step_limit(wire: ProviderProtocol) {
     let script = "[[rule]]\nuser = 'go'\n[[rule.reply]]\ntool_call = { name = 'list_bookmarks' }\n\
                   [[rule]]\nuser = 'again'\n[[rule.reply]]\ntext = 'Here I am.'";
-    let house = TestServerBuilder::with_script(wire, script).agent("max_steps = 2").start().await;
-    let session = house.create_session_at(1).await;
-    let frames = house.chat_to_end(&session, "go").await;
+    let server = TestServerBuilder::with_script(wire, script).with_agent_config("max_steps = 2").start().await;
+    let session = server.create_session_at(1).await;
+    let frames = server.chat_to_end(&session, "go").await;
     let error = &single_frame(&frames, "error").data;
     assert_eq!(error["code"], "max_iterations");
-    let words = "maximum iterations reached without final answer";
-    assert!(error["error"].as_str().unwrap().contains(words), "{error}");
-    assert_eq!(of_kind(&frames, "tool_call_completed").len(), 2, "the last step's calls still run");
-    assert_eq!(last_message_text(&house.chat_to_end(&session, "again").await), "Here I am.");
+    let text = "maximum iterations reached without final answer";
+    assert!(error["error"].as_str().unwrap().contains(text), "{error}");
+    let completed = frames_of_kind(&frames, "tool_call_completed");
+    assert_eq!(completed.len(), 2, "the calls of the last step still run");
+    assert_eq!(last_message_text(&server.chat_to_end(&session, "again").await), "Here I am.");
 }
 
-async fn t3_arguments_are_checked_before_anything_else(wire: ProviderProtocol) {
+async fn t3_arguments_are_validated_before_approval(wire: ProviderProtocol) {
     let order = r#"{ type_id = 34, region_id = 10000002, side = "buy", quantity = "many" }"#;
-    let (house, session, frames) =
+    let (server, session, frames) =
         run_script(wire, &tool_call_script("market_order_create", order)).await;
     let failed = &single_frame(&frames, "tool_call_failed").data;
     assert_eq!(failed["reason"], "invalid_arguments");
-    assert!(failed["error"].as_str().unwrap().contains("quantity"), "it names the path: {failed}");
-    assert!(last_message_text(&frames).contains("quantity"), "the model is told");
-    assert_eq!(of_kind(&frames, "waiting_for_approval").len(), 0, "nobody is asked about nonsense");
-    assert!(house.calls().is_empty());
-    assert_eq!(last_message_text(&house.chat_to_end(&session, "again").await), "Here I am.");
+    let message = failed["error"].as_str().unwrap();
+    assert!(message.contains("quantity"), "the error names the path: {failed}");
+    assert!(last_message_text(&frames).contains("quantity"), "the model gets the error");
+    let approvals = frames_of_kind(&frames, "waiting_for_approval");
+    assert_eq!(approvals.len(), 0, "invalid arguments request no approval");
+    assert!(server.calls().is_empty());
+    assert_eq!(last_message_text(&server.chat_to_end(&session, "again").await), "Here I am.");
 }
 
-async fn a_tool_that_does_not_exist_is_an_error_result(wire: ProviderProtocol) {
-    let (house, session, frames) =
+async fn unknown_tool_returns_an_error_result(wire: ProviderProtocol) {
+    let (server, session, frames) =
         run_script(wire, &tool_call_script("open_the_pod_bay", "{}")).await;
     let failed = &single_frame(&frames, "tool_call_failed").data;
     assert_eq!(failed["reason"], "unknown_tool");
     assert!(failed["error"].as_str().unwrap().contains("open_the_pod_bay"), "{failed}");
-    assert!(last_message_text(&frames).contains("open_the_pod_bay"), "the model is told");
-    assert_eq!(last_message_text(&house.chat_to_end(&session, "again").await), "Here I am.");
+    assert!(last_message_text(&frames).contains("open_the_pod_bay"), "the model gets the error");
+    assert_eq!(last_message_text(&server.chat_to_end(&session, "again").await), "Here I am.");
 }
 
 #[actix_web::test]
-async fn m2_calls_that_take_turns_and_the_old_function_call() {
-    let three = |name: &str| format!("[[rule.reply]]\ntool_call = {{ name = '{name}' }}\n");
+async fn m2_interleaved_calls_and_legacy_function_calls_are_parsed() {
+    let call_reply = |name: &str| format!("[[rule.reply]]\ntool_call = {{ name = '{name}' }}\n");
     let script = format!(
         "[[rule]]\nuser = 'go'\nstep = 0\ninterleave = true\nfragment = 2\n{}{}{}\
          [[rule]]\nuser = 'go'\n[[rule.reply]]\ntext = 'All {{{{ last | length }}}}.'",
         "[[rule.reply]]\ntool_call = { name = 'search_item', arguments = { query = 'Rifter' } }\n",
         "[[rule.reply]]\ntool_call = { name = 'get_item_info', arguments = { type_id = 34 } }\n",
-        three("list_bookmarks"),
+        call_reply("list_bookmarks"),
     );
-    let (_house, _, frames) = run_script(ProviderProtocol::OpenAi, &script).await;
-    let tools: Vec<_> =
-        of_kind(&frames, "tool_call_started").iter().map(|f| f.text("tool").to_owned()).collect();
+    let (_server, _, frames) = run_script(ProviderProtocol::OpenAi, &script).await;
+    let calls = frames_of_kind(&frames, "tool_call_started");
+    let tools: Vec<_> = calls.iter().map(|frame| frame.text("tool").to_owned()).collect();
     assert_eq!(tools, ["search_item", "get_item_info", "list_bookmarks"]);
     assert_eq!(last_message_text(&frames), "All 3.");
 
     let script = tool_call_script("get_item_info", "{ type_id = 34 }");
-    let (_house, _, frames) = run_script(
+    let (_server, _, frames) = run_script(
         ProviderProtocol::OpenAi,
         &format!("[defaults]\nlegacy_function_call = true\n{script}"),
     )
@@ -288,11 +292,11 @@ async fn m2_calls_that_take_turns_and_the_old_function_call() {
     assert!(last_message_text(&frames).contains("Tritanium"), "{}", format_frames(&frames));
 }
 
-/// M4, R4: a model that is not there gives way to the next of the profile; once it failed often
-/// enough, at once, and administrators see why.
+/// M4, R4: an unreachable model falls back to the profile's next model. After enough failures its
+/// circuit opens, and it is skipped at once; administrators see the state.
 #[actix_web::test]
-async fn m4_r4_a_dead_model_gives_way_to_the_next_and_is_left_alone() {
-    let two = "
+async fn m4_r4_unreachable_model_falls_back_and_opens_its_circuit() {
+    let config = "
 [models.dead]
 wire = 'openai'
 model = 'nobody'
@@ -301,30 +305,31 @@ base_url = 'http://127.0.0.1:1/v1'
 models = ['dead', 'scripted']
 ";
     let script = "[[rule]]\n[[rule.reply]]\ntext = 'Here I am.'";
-    let house = TestServerBuilder::with_script(ProviderProtocol::OpenAi, script)
-        .with_config(two)
+    let server = TestServerBuilder::with_script(ProviderProtocol::OpenAi, script)
+        .with_config(config)
         .start()
         .await;
-    let session = house.post("/agent/session", json!({"agent": "careful"})).await.expect_ok();
+    let session = server.post("/agent/session", json!({"agent": "careful"})).await.expect_ok();
     let session = session["session_id"].as_str().unwrap().to_owned();
 
-    let frames = house.chat_to_end(&session, "go").await;
+    let frames = server.chat_to_end(&session, "go").await;
     let fallback = &single_frame(&frames, "step_model_fallback").data;
     assert_eq!((&fallback["from"], &fallback["to"]), (&json!("dead"), &json!("scripted")));
     assert_eq!(fallback["attempt"], 4, "after its retries");
     assert!(fallback["reason"].as_str().unwrap().contains("can't be reached"), "{fallback}");
     assert_eq!(streamed_text(&frames), "Here I am.");
 
-    // One more failure is the fifth; then it is not asked any more.
-    let frames = house.chat_to_end(&session, "go on").await;
+    // One more failure is the fifth: the circuit opens, and the model is not tried again.
+    let frames = server.chat_to_end(&session, "go on").await;
     let fallback = &single_frame(&frames, "step_model_fallback").data;
     assert_eq!(fallback["attempt"], 2, "{}", format_frames(&frames));
     assert!(fallback["reason"].as_str().unwrap().contains("circuit open"), "{fallback}");
     assert_eq!(streamed_text(&frames), "Here I am.");
 
-    let circuits = house.get("/admin/actors?prefix=/circuits/").await.expect_ok();
+    let circuits = server.get("/admin/actors?prefix=/circuits/").await.expect_ok();
     let states: Vec<_> = circuits["actors"].as_array().unwrap().iter().collect();
-    let state = |path: &str| &states.iter().find(|it| it["path"] == path).unwrap()["state"];
+    let find = |path: &str| states.iter().find(|actor| actor["path"] == path).unwrap();
+    let state = |path: &str| &find(path)["state"];
     assert_eq!(state("/circuits/models/dead"), "open");
     assert_eq!(state("/circuits/models/scripted"), "closed");
     assert_eq!(state("/circuits/tools/market"), "closed");

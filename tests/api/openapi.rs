@@ -15,8 +15,8 @@ struct Document {
 }
 
 impl Document {
-    async fn fetch(house: &TestServer) -> Self {
-        let answer = send(house.request_without_token(Method::GET, "/openapi.json")).await;
+    async fn fetch(server: &TestServer) -> Self {
+        let answer = send(server.request_without_token(Method::GET, "/openapi.json")).await;
         Self { content: answer.expect_ok(), called_operations: BTreeSet::new() }
     }
 
@@ -76,12 +76,12 @@ impl Document {
 
     async fn ask(
         &mut self,
-        house: &TestServer,
+        server: &TestServer,
         method: Method,
         path: &str,
         body: Option<Value>,
     ) -> ApiResponse {
-        let request = house.request(method.clone(), path);
+        let request = server.request(method.clone(), path);
         let request = match body {
             Some(body) => request.json(&body),
             None => request,
@@ -91,93 +91,93 @@ impl Document {
         answer
     }
 
-    async fn get(&mut self, house: &TestServer, path: &str) -> Value {
-        let answer = self.ask(house, Method::GET, path, None).await;
+    async fn get(&mut self, server: &TestServer, path: &str) -> Value {
+        let answer = self.ask(server, Method::GET, path, None).await;
         assert!(answer.status.is_success(), "{path}: {}", answer.body);
         answer.body
     }
 
-    async fn post(&mut self, house: &TestServer, path: &str, body: Value) -> Value {
-        let answer = self.ask(house, Method::POST, path, Some(body)).await;
+    async fn post(&mut self, server: &TestServer, path: &str, body: Value) -> Value {
+        let answer = self.ask(server, Method::POST, path, Some(body)).await;
         assert!(answer.status.is_success(), "{path}: {}", answer.body);
         answer.body
     }
 
     async fn expect_error(
         &mut self,
-        house: &TestServer,
+        server: &TestServer,
         path: &str,
         body: Option<Value>,
         code: &str,
     ) {
         let method = if body.is_some() { Method::POST } else { Method::GET };
-        let answer = self.ask(house, method, path, body).await;
+        let answer = self.ask(server, method, path, body).await;
         assert_eq!(answer.body["code"], code, "{path}");
     }
 }
 
 #[actix_web::test]
 async fn every_resource_answers_as_its_document_says() {
-    let house = TestServerBuilder::tour(ProviderProtocol::Anthropic).start().await;
-    let mut document = Document::fetch(&house).await;
+    let server = TestServerBuilder::tour(ProviderProtocol::Anthropic).start().await;
+    let mut document = Document::fetch(&server).await;
     let doc = &mut document;
-    doc.get(&house, "/openapi.json").await;
-    doc.get(&house, "/healthz").await;
-    doc.get(&house, "/readyz").await;
-    doc.get(&house, "/agent/me").await;
-    doc.get(&house, "/agent/tools").await;
-    doc.get(&house, "/agent/workflows").await;
-    doc.get(&house, "/agent/resources").await;
-    doc.get(&house, "/agent/policy").await;
-    doc.get(&house, "/agent/settings").await;
+    doc.get(&server, "/openapi.json").await;
+    doc.get(&server, "/healthz").await;
+    doc.get(&server, "/readyz").await;
+    doc.get(&server, "/agent/me").await;
+    doc.get(&server, "/agent/tools").await;
+    doc.get(&server, "/agent/workflows").await;
+    doc.get(&server, "/agent/resources").await;
+    doc.get(&server, "/agent/policy").await;
+    doc.get(&server, "/agent/settings").await;
     let settings = json!({"autonomy_level": 2, "budget_limit": 5, "allowed_regions": null});
-    let changed = doc.ask(&house, Method::PATCH, "/agent/settings", Some(settings)).await;
+    let changed = doc.ask(&server, Method::PATCH, "/agent/settings", Some(settings)).await;
     assert_eq!(changed.status, 200);
-    doc.expect_error(&house, "/agent/settings?user_id=", None, "invalid_id").await;
+    doc.expect_error(&server, "/agent/settings?user_id=", None, "invalid_id").await;
     let call = json!({"tool": "create_shopping_list", "arguments": {"name": "a"}});
-    doc.post(&house, "/agent/judge", call).await;
-    doc.expect_error(&house, "/agent/judge", Some(json!({"tool": "nothing"})), "invalid_request")
+    doc.post(&server, "/agent/judge", call).await;
+    doc.expect_error(&server, "/agent/judge", Some(json!({"tool": "nothing"})), "invalid_request")
         .await;
 
     // A session, what is said in it, and a question.
     let created =
-        doc.post(&house, "/agent/session", json!({"title": "t", "autonomy_level": 1})).await;
+        doc.post(&server, "/agent/session", json!({"title": "t", "autonomy_level": 1})).await;
     let session = created["session_id"].as_str().unwrap().to_owned();
     let at = |rest: &str| format!("/agent/session/{session}{rest}");
-    doc.expect_error(&house, "/agent/session", Some(json!({"agent": "nobody"})), "unknown_agent")
+    doc.expect_error(&server, "/agent/session", Some(json!({"agent": "nobody"})), "unknown_agent")
         .await;
     let told = json!({"session_id": session, "message": "Stock up"});
-    let asked = doc.post(&house, "/agent/chat", told).await;
+    let asked = doc.post(&server, "/agent/chat", told).await;
     assert_eq!(asked["outcome"], "waiting_for_approval");
     let plan = asked["plan_id"].as_str().unwrap();
-    doc.get(&house, "/agent/approvals?state=pending").await;
-    doc.get(&house, &format!("/agent/approvals/{plan}")).await;
+    doc.get(&server, "/agent/approvals?state=pending").await;
+    doc.get(&server, &format!("/agent/approvals/{plan}")).await;
     let call_id = &asked["plan"]["steps"][0]["call_id"];
     let step = json!({"steps": [{"call_id": call_id, "decision": "approve"}], "for_session": {}});
-    doc.post(&house, &format!("/agent/approvals/{plan}"), step).await;
+    doc.post(&server, &format!("/agent/approvals/{plan}"), step).await;
     let whole = json!({"session_id": session, "plan_id": plan, "reason": "enough"});
-    doc.post(&house, "/agent/reject", whole.clone()).await;
-    doc.expect_error(&house, "/agent/execute", Some(whole), "already_decided").await;
-    house.wait_for_event(&session, "done").await;
-    doc.get(&house, &at("")).await;
-    doc.get(&house, "/agent/session?limit=1").await;
-    doc.get(&house, &at("/events?limit=500")).await;
-    doc.get(&house, &at("/events?limit=500&dialect=task")).await;
-    let messages = doc.get(&house, &at("/messages")).await;
-    doc.get(&house, &at("/context")).await;
-    doc.get(&house, &at("/grants")).await;
+    doc.post(&server, "/agent/reject", whole.clone()).await;
+    doc.expect_error(&server, "/agent/execute", Some(whole), "already_decided").await;
+    server.wait_for_event(&session, "done").await;
+    doc.get(&server, &at("")).await;
+    doc.get(&server, "/agent/session?limit=1").await;
+    doc.get(&server, &at("/events?limit=500")).await;
+    doc.get(&server, &at("/events?limit=500&dialect=task")).await;
+    let messages = doc.get(&server, &at("/messages")).await;
+    doc.get(&server, &at("/context")).await;
+    doc.get(&server, &at("/grants")).await;
     let mut said = messages["messages"].as_array().unwrap().iter().rev();
     let said = said.find(|message| message["role"] == "assistant").unwrap();
     let rated = json!({"session_id": session, "message_id": said["message_id"], "rating": 4});
-    doc.post(&house, "/agent/feedback", rated).await;
-    doc.get(&house, "/agent/statistics").await;
-    doc.get(&house, "/agent/export").await;
-    doc.expect_error(&house, &at("/cancel"), Some(json!({})), "no_run").await;
-    let fork = doc.post(&house, &at("/fork"), json!({})).await;
+    doc.post(&server, "/agent/feedback", rated).await;
+    doc.get(&server, "/agent/statistics").await;
+    doc.get(&server, "/agent/export").await;
+    doc.expect_error(&server, &at("/cancel"), Some(json!({})), "no_run").await;
+    let fork = doc.post(&server, &at("/fork"), json!({})).await;
     let fork = format!("/agent/session/{}", fork["session_id"].as_str().unwrap());
-    doc.get(&house, &format!("{fork}/messages")).await;
+    doc.get(&server, &format!("{fork}/messages")).await;
     let patch = Some(json!({"title": null, "autonomy_level": 0}));
-    doc.ask(&house, Method::PATCH, &format!("{fork}/settings"), patch).await;
+    doc.ask(&server, Method::PATCH, &format!("{fork}/settings"), patch).await;
     for (path, status) in [
         (at("/grants"), 204),
         (at("/grants/0198c0de-0000-7000-8000-000000000001"), 404),
@@ -185,35 +185,35 @@ async fn every_resource_answers_as_its_document_says() {
         (format!("{fork}?purge=true"), 200),
         (fork, 404),
     ] {
-        let answer = doc.ask(&house, Method::DELETE, &path, None).await;
+        let answer = doc.ask(&server, Method::DELETE, &path, None).await;
         assert_eq!(answer.status, status, "{path}: {}", answer.body);
     }
 
     // What is the operator's.
-    let actors = doc.get(&house, "/admin/actors").await;
+    let actors = doc.get(&server, "/admin/actors").await;
     let tools = actors["actors"].as_array().unwrap().iter();
     let path = tools
         .map(|it| it["path"].as_str().unwrap())
         .find(|path| path.starts_with("/tools/"))
         .unwrap();
-    doc.get(&house, &format!("/admin/actors{path}")).await;
-    doc.post(&house, &format!("/admin/actors{path}/restart"), json!({})).await;
-    doc.expect_error(&house, "/admin/actors/nobody/stop", Some(json!({})), "actor_not_found").await;
-    let key = doc.post(&house, "/admin/keys", json!({"user_id": "ann", "role": "user"})).await;
-    doc.get(&house, "/admin/keys").await;
+    doc.get(&server, &format!("/admin/actors{path}")).await;
+    doc.post(&server, &format!("/admin/actors{path}/restart"), json!({})).await;
+    doc.expect_error(&server, "/admin/actors/nobody/stop", Some(json!({})), "actor_not_found").await;
+    let key = doc.post(&server, "/admin/keys", json!({"user_id": "ann", "role": "user"})).await;
+    doc.get(&server, "/admin/keys").await;
     let key = format!("/admin/keys/{}", key["key_id"].as_str().unwrap());
-    doc.ask(&house, Method::DELETE, &key, None).await;
-    doc.get(&house, "/admin/audit").await;
-    doc.get(&house, "/admin/audit?format=jsonl").await;
-    doc.get(&house, "/metrics").await;
-    doc.get(&house, "/docs").await;
-    doc.get(&house, "/docs/start.js").await;
-    doc.get(&house, "/").await;
-    doc.expect_error(&house, "/sign-in", Some(json!({"token": TOKEN})), "origin_forbidden").await;
-    doc.expect_error(&house, "/assets/nothing.js", None, "not_found").await;
-    doc.expect_error(&house, "/gateway", None, "websocket_required").await;
-    doc.expect_error(&house, "/agent/stream", None, "websocket_required").await;
-    doc.expect_error(&house, &format!("/agent/stream/{session}"), None, "websocket_required").await;
+    doc.ask(&server, Method::DELETE, &key, None).await;
+    doc.get(&server, "/admin/audit").await;
+    doc.get(&server, "/admin/audit?format=jsonl").await;
+    doc.get(&server, "/metrics").await;
+    doc.get(&server, "/docs").await;
+    doc.get(&server, "/docs/start.js").await;
+    doc.get(&server, "/").await;
+    doc.expect_error(&server, "/sign-in", Some(json!({"token": TOKEN})), "origin_forbidden").await;
+    doc.expect_error(&server, "/assets/nothing.js", None, "not_found").await;
+    doc.expect_error(&server, "/gateway", None, "websocket_required").await;
+    doc.expect_error(&server, "/agent/stream", None, "websocket_required").await;
+    doc.expect_error(&server, &format!("/agent/stream/{session}"), None, "websocket_required").await;
 
     let missing: Vec<_> = names(&document.content)
         .filter(|name| !STREAMS.contains(name) && !document.called_operations.contains(*name))
@@ -230,7 +230,7 @@ fn names(document: &Value) -> impl Iterator<Item = &str> {
 
 #[actix_web::test]
 async fn the_document_and_its_page_are_for_everybody_and_load_nothing_foreign() {
-    let house = TestServerBuilder::tour(ProviderProtocol::OpenAi).start().await;
+    let server = TestServerBuilder::tour(ProviderProtocol::OpenAi).start().await;
     for (path, kind) in [
         ("/docs", "text/html; charset=utf-8"),
         ("/docs/start.js", "text/javascript; charset=utf-8"),
@@ -238,7 +238,7 @@ async fn the_document_and_its_page_are_for_everybody_and_load_nothing_foreign() 
         ("/docs/swagger-ui-bundle.js", "text/javascript"),
         ("/openapi.json", "application/json"),
     ] {
-        let answer = send(house.request_without_token(Method::GET, path)).await;
+        let answer = send(server.request_without_token(Method::GET, path)).await;
         assert_eq!(
             (answer.status.as_u16(), &answer.headers["content-type"]),
             (200, &kind.parse().unwrap())
@@ -252,7 +252,7 @@ async fn the_document_and_its_page_are_for_everybody_and_load_nothing_foreign() 
     }
     // Only what the page needs.
     for path in ["/docs/index.html", "/docs/swagger-initializer.js", "/docs/..%2f..%2fCargo.toml"] {
-        send(house.request_without_token(Method::GET, path)).await.expect_problem(404, "not_found");
+        send(server.request_without_token(Method::GET, path)).await.expect_problem(404, "not_found");
     }
 }
 
@@ -271,29 +271,29 @@ async fn whatever_is_asked_is_answered_as_the_document_says() {
     let program =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("target/test-deps/venv/bin/schemathesis");
     assert!(program.exists(), "{} is missing: run scripts/test-deps.sh", program.display());
-    let house = TestServerBuilder::tour(ProviderProtocol::Anthropic).start().await;
-    let session = house.create_session_at(1).await;
+    let server = TestServerBuilder::tour(ProviderProtocol::Anthropic).start().await;
+    let session = server.create_session_at(1).await;
     let told = json!({"session_id": session, "message": "Stock up"});
-    let asked = house.post("/agent/chat", told).await;
+    let asked = server.post("/agent/chat", told).await;
     let plan = asked.body["plan_id"].as_str().unwrap();
     // Most requests are about something that is there; what deletes is about something else.
-    let other = house.create_session_at(1).await;
+    let other = server.create_session_at(1).await;
     let configuration = format!(
         "[parameters]\nsession_id = '{session}'\napproval_id = '{plan}'\n\
          [[operations]]\ninclude-operation-id = 'close_session'\n\
          parameters = {{ session_id = '{other}' }}\n"
     );
-    let file = house.folder().join("schemathesis.toml");
+    let file = server.folder().join("schemathesis.toml");
     std::fs::write(&file, configuration).unwrap();
     let mut run = Command::new(program);
-    run.arg("--config-file").arg(file).arg("run").arg(format!("{}/openapi.json", house.url()));
+    run.arg("--config-file").arg(file).arg("run").arg(format!("{}/openapi.json", server.url()));
     run.args(["--header", &format!("Authorization: Bearer {TOKEN}"), "--checks", CHECKS]);
     run.args(["--phases", "coverage,fuzzing", "--max-examples", EXAMPLES, "--seed", "1"]);
     run.args(["--request-timeout", "20", "--continue-on-failure", "--no-color"]);
     for name in STREAMS {
         run.args(["--exclude-operation-id", name]);
     }
-    let run = run.current_dir(house.folder()).kill_on_drop(true).output().await.unwrap();
+    let run = run.current_dir(server.folder()).kill_on_drop(true).output().await.unwrap();
     let said = String::from_utf8_lossy(&run.stdout);
     let complained = String::from_utf8_lossy(&run.stderr);
     assert!(run.status.success(), "{said}{complained}");

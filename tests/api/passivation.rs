@@ -1,109 +1,109 @@
-//! Sessions that do nothing leave memory, and come back for whatever needs them (D6).
+//! Passivation (D6): idle sessions leave memory and resume when they are needed.
 
 use crate::{
     harness::{TEST_TIMEOUT, TestServer, TestServerBuilder},
     scripts::{ORDER, STALLS_ONCE, tool_call_script},
-    stream::{format_frames, kinds_of, last_message_text, of_kind, single_frame},
+    stream::{format_frames, kinds_of, last_message_text, frames_of_kind, single_frame},
 };
 use greenroom::rehearsal::ProviderProtocol;
 use serde_json::json;
 use std::time::Duration;
 
-/// How long a session stays without work.
+/// A short idle time after which sessions are passivated.
 const IDLE: &str = "[limits]\nidle_timeout = \"40ms\"\n";
 const IDLE_MS: u64 = 40;
-/// Messages that are sent when the session may be leaving.
+/// Number of messages sent around the time of passivation.
 const MESSAGES: u64 = 60;
 
-/// Waits until the session's actor is gone.
-async fn wait_until_passivated(house: &TestServer, session: &str) {
-    let gone = async {
+/// Waits until the session has no live actor.
+async fn wait_until_passivated(server: &TestServer, session: &str) {
+    let poll = async {
         loop {
             let path = format!("/admin/actors?kind=Session&prefix=/sessions/{session}");
-            if house.get(&path).await.expect_ok()["total"] == 0 {
+            if server.get(&path).await.expect_ok()["total"] == 0 {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    tokio::time::timeout(TEST_TIMEOUT, gone).await.expect("it leaves");
+    tokio::time::timeout(TEST_TIMEOUT, poll).await.expect("the session is passivated");
 }
 
-/// A house, and a session that asked for an order and then left memory.
+/// Starts a server and a session that waits for approval of an order; returns both and the plan.
 async fn start_passivated_approval(more: &str) -> (TestServer, String, serde_json::Value) {
     let script = tool_call_script("market_order_create", ORDER);
     let setup = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script);
-    let house = setup.with_config(&format!("{IDLE}{more}")).start().await;
+    let server = setup.with_config(&format!("{IDLE}{more}")).start().await;
     let agent = if more.is_empty() { "default" } else { "hasty" };
-    let session = house.create_session(json!({"agent": agent, "autonomy_level": 1})).await;
+    let session = server.create_session(json!({"agent": agent, "autonomy_level": 1})).await;
     let body = json!({"session_id": session, "message": "go", "until": "pause"});
-    let frames = house.chat_with(body).await.read_to_end().await;
+    let frames = server.chat_with(body).await.read_to_end().await;
     let plan = single_frame(&frames, "waiting_for_approval").data["plan"].clone();
-    (house, session, plan)
+    (server, session, plan)
 }
 
 #[actix_web::test]
-async fn d6_a_session_that_left_comes_back_for_a_message() {
-    let house = TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE)
+async fn d6_passivated_session_resumes_for_a_message() {
+    let server = TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE)
         .with_config(IDLE)
         .start()
         .await;
-    let session = house.create_session_at(1).await;
-    for said in 1..=3 {
-        wait_until_passivated(&house, &session).await;
-        assert_eq!(last_message_text(&house.chat_to_end(&session, "again").await), "Here I am.");
-        let messages = house.get(&format!("/agent/session/{session}/messages")).await.expect_ok();
-        assert_eq!(messages["messages"].as_array().unwrap().len(), 2 * said);
+    let session = server.create_session_at(1).await;
+    for run_count in 1..=3 {
+        wait_until_passivated(&server, &session).await;
+        assert_eq!(last_message_text(&server.chat_to_end(&session, "again").await), "Here I am.");
+        let messages = server.get(&format!("/agent/session/{session}/messages")).await.expect_ok();
+        assert_eq!(messages["messages"].as_array().unwrap().len(), 2 * run_count);
     }
 }
 
 #[actix_web::test]
-async fn d6_g11_it_comes_back_for_a_decision() {
-    let (house, session, plan) = start_passivated_approval("").await;
-    wait_until_passivated(&house, &session).await;
+async fn d6_g11_passivated_session_resumes_for_a_decision() {
+    let (server, session, plan) = start_passivated_approval("").await;
+    wait_until_passivated(&server, &session).await;
     assert_eq!(
-        house.get(&format!("/agent/session/{session}")).await.expect_ok()["status"],
+        server.get(&format!("/agent/session/{session}")).await.expect_ok()["status"],
         "waiting"
     );
     let body = json!({"session_id": session, "plan_id": plan["plan_id"]});
-    house.post("/agent/execute", body).await.expect_ok();
-    let all = house.wait_for_event(&session, "done").await;
+    server.post("/agent/execute", body).await.expect_ok();
+    let all = server.wait_for_event(&session, "done").await;
     assert_eq!(single_frame(&all, "done").data["outcome"], "completed", "{}", format_frames(&all));
-    assert_eq!(house.effects().len(), 1);
+    assert_eq!(server.effects().len(), 1);
 }
 
 #[actix_web::test]
-async fn d6_g10_it_comes_back_at_a_deadline() {
+async fn d6_g10_passivated_session_resumes_at_a_deadline() {
     let rules = "[agents.hasty]\nmodel = \"scripted\"\napprovals = { deadline = \"700ms\" }";
-    let (house, session, plan) = start_passivated_approval(rules).await;
-    wait_until_passivated(&house, &session).await;
-    let all = house.wait_for_event(&session, "done").await;
+    let (server, session, plan) = start_passivated_approval(rules).await;
+    wait_until_passivated(&server, &session).await;
+    let all = server.wait_for_event(&session, "done").await;
     let kinds = ["waiting_for_approval", "approval_expired", "tool_call_failed", "done"];
     assert_eq!(kinds_of(&all, &kinds), kinds, "{}", format_frames(&all));
     assert_eq!(single_frame(&all, "tool_call_failed").data["reason"], "expired");
     let body = json!({"session_id": session, "plan_id": plan["plan_id"]});
-    house.post("/agent/execute", body).await.expect_problem(409, "approval_expired");
-    assert_eq!(house.effects().len(), 0);
+    server.post("/agent/execute", body).await.expect_problem(409, "approval_expired");
+    assert_eq!(server.effects().len(), 0);
 }
 
 #[actix_web::test]
-async fn d6_no_message_is_lost_to_a_session_that_is_just_leaving() {
-    let house = TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE)
+async fn d6_no_message_is_lost_during_passivation() {
+    let server = TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE)
         .with_config(IDLE)
         .start()
         .await;
-    let session = house.create_session_at(1).await;
+    let session = server.create_session_at(1).await;
     for number in 0..MESSAGES {
-        house.chat_to_end(&session, "again").await;
-        // Around the moment when it leaves: that is what is tried here.
+        server.chat_to_end(&session, "again").await;
+        // Waits until about the moment of passivation.
         let pause = IDLE_MS - 10 + number % 20;
         tokio::time::sleep(Duration::from_millis(pause)).await;
     }
-    let mut follow = house.subscribe(&session, "0").await;
+    let mut subscription = server.subscribe(&session, "0").await;
     let mut all = Vec::new();
     for _ in 0..MESSAGES {
-        all.extend(follow.read_until("done").await);
+        all.extend(subscription.read_until("done").await);
     }
-    assert_eq!(of_kind(&all, "message_accepted").len() as u64, MESSAGES);
-    assert!(of_kind(&all, "done").iter().all(|done| done.data["outcome"] == "completed"));
+    assert_eq!(frames_of_kind(&all, "message_accepted").len() as u64, MESSAGES);
+    assert!(frames_of_kind(&all, "done").iter().all(|done| done.data["outcome"] == "completed"));
 }

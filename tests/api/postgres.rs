@@ -1,60 +1,62 @@
-//! The whole house on PostgreSQL: what a person does on the tour, what a `kill -9` leaves, and what
-//! happens while the database's server is away (D2, D5, D8).
+//! The server on PostgreSQL: a run with approval, recovery after SIGKILL, and requests while the
+//! database is down (D2, D5, D8).
 
 use crate::{
     harness::{POLL_INTERVAL, TOKEN, TestServer, TestServerBuilder, run},
     scripts::{ORDER, tool_call_script},
-    stream::{format_frames, kinds_of, of_kind, single_frame},
+    stream::{format_frames, kinds_of, frames_of_kind, single_frame},
     support::{PASSWORD, Postgres},
 };
 use greenroom::{rehearsal::ProviderProtocol, store::DatabaseLocation};
 use serde_json::json;
 use std::process::Output;
 
-/// A house that sells, with its database.
+/// A server with this database, whose model proposes an order.
 async fn start_with_order_tool(address: &str) -> TestServer {
     let script = tool_call_script("market_order_create", ORDER);
     TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script)
-        .database(address)
+        .with_database(address)
         .start()
         .await
 }
 
-async fn command(house: &TestServer, address: &str, args: &[&str]) -> Output {
+async fn run_command(server: &TestServer, address: &str, args: &[&str]) -> Output {
     let env = [("GREENROOM_DATABASE", address), ("GREENROOM_TOKEN", TOKEN)];
-    run(house.folder(), args, &env).await
+    run(server.folder(), args, &env).await
 }
 
 fn combined_output(output: &Output) -> String {
-    [&output.stdout, &output.stderr].map(|said| String::from_utf8_lossy(said).into_owned()).concat()
+    [&output.stdout, &output.stderr]
+        .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+        .concat()
 }
 
 #[actix_web::test]
-async fn d5_an_approval_on_postgresql_outlives_kill_9() {
+async fn d5_approval_on_postgresql_survives_sigkill() {
     let address = Postgres::shared().create_database().await;
-    let mut house = start_with_order_tool(&address).await;
-    let session = house.create_session_at(1).await;
-    let mut stream = house.chat(&session, "go").await;
-    let asked = stream.read_until("waiting_for_approval").await.last().unwrap().data.clone();
-    house.kill_and_restart().await;
-    let again = house.wait_for_event(&session, "waiting_for_approval").await;
-    assert_eq!(single_frame(&again, "waiting_for_approval").data["plan"], asked["plan"]);
-    let body = json!({"session_id": session, "plan_id": asked["plan_id"]});
-    house.post("/agent/execute", body).await.expect_ok();
-    let all = house.wait_for_event(&session, "done").await;
-    assert_eq!(of_kind(&all, "tool_call_completed").len(), 1, "{}", format_frames(&all));
-    assert_eq!(house.effects().len(), 1);
-    let log = std::fs::read_to_string(house.folder().join("server.log")).unwrap();
+    let mut server = start_with_order_tool(&address).await;
+    let session = server.create_session_at(1).await;
+    let mut stream = server.chat(&session, "go").await;
+    let request = stream.read_until("waiting_for_approval").await.last().unwrap().data.clone();
+    server.kill_and_restart().await;
+    let again = server.wait_for_event(&session, "waiting_for_approval").await;
+    assert_eq!(single_frame(&again, "waiting_for_approval").data["plan"], request["plan"]);
+    let body = json!({"session_id": session, "plan_id": request["plan_id"]});
+    server.post("/agent/execute", body).await.expect_ok();
+    let all = server.wait_for_event(&session, "done").await;
+    assert_eq!(frames_of_kind(&all, "tool_call_completed").len(), 1, "{}", format_frames(&all));
+    assert_eq!(server.effects().len(), 1);
+    let log = std::fs::read_to_string(server.folder().join("server.log")).unwrap();
     assert!(!log.contains(PASSWORD), "{log}");
 }
 
-/// What reads the database beside the server reads this one, too, and never says its password.
+/// Commands can read a database that a server uses, and never print its password.
 #[actix_web::test]
-async fn d5_commands_beside_a_server_on_postgresql() {
+async fn d5_commands_read_a_postgresql_database_in_use() {
     let address = Postgres::shared().create_database().await;
-    let house = start_with_order_tool(&address).await;
-    let session = house.create_session_at(1).await;
-    house.chat(&session, "go").await.read_until("waiting_for_approval").await;
+    let server = start_with_order_tool(&address).await;
+    let session = server.create_session_at(1).await;
+    server.chat(&session, "go").await.read_until("waiting_for_approval").await;
     let database: DatabaseLocation = address.parse().unwrap();
     let in_use = format!("{database}, in use by a running greenroom");
     for (args, succeeds, expected) in [
@@ -65,79 +67,79 @@ async fn d5_commands_beside_a_server_on_postgresql() {
         (&["events", "--session", &session], true, "waiting_for_approval"),
     ] {
         let mut args = args.to_vec();
-        let env = [("GREENROOM_LISTEN", house.url().trim_start_matches("http://"))];
+        let env = [("GREENROOM_LISTEN", server.url().trim_start_matches("http://"))];
         let env = [env[0], ("GREENROOM_DATABASE", &address), ("GREENROOM_TOKEN", TOKEN)];
         if args == ["migrate"] {
             args.extend(["--database", &address]);
         }
-        let output = run(house.folder(), &args, &env).await;
-        let said = combined_output(&output);
-        assert_eq!(output.status.success(), succeeds, "{args:?}: {said}");
-        assert!(said.contains(expected) && !said.contains(PASSWORD), "{args:?}: {said}");
+        let output = run(server.folder(), &args, &env).await;
+        let text = combined_output(&output);
+        assert_eq!(output.status.success(), succeeds, "{args:?}: {text}");
+        assert!(text.contains(expected) && !text.contains(PASSWORD), "{args:?}: {text}");
     }
     let wrong = address.replace(PASSWORD, "wrong-secret");
-    let output = command(&house, &wrong, &["serve"]).await;
-    let said = combined_output(&output);
-    assert!(!output.status.success() && said.contains("postgres://green@127.0.0.1:"), "{said}");
-    assert!(said.contains("password authentication failed") && !said.contains("wrong-secret"));
+    let output = run_command(&server, &wrong, &["serve"]).await;
+    let text = combined_output(&output);
+    assert!(!output.status.success() && text.contains("postgres://green@127.0.0.1:"), "{text}");
+    assert!(text.contains("password authentication failed") && !text.contains("wrong-secret"));
 }
 
 #[actix_web::test]
-async fn g6_of_two_sessions_racing_for_the_last_of_a_budget_on_postgresql_one_wins() {
+async fn g6_one_of_two_racing_sessions_gets_the_remaining_budget_on_postgresql() {
     let address = Postgres::shared().create_database().await;
-    let house = start_with_order_tool(&address).await;
+    let server = start_with_order_tool(&address).await;
     let limit = json!({"amount": 60.0, "unit": "ISK"});
     let settings = json!({"autonomy_level": 3, "budget_limit": limit});
-    house.patch("/agent/settings", settings).await.expect_ok();
-    let (one, two) = (house.create_session_at(3).await, house.create_session_at(3).await);
+    server.patch("/agent/settings", settings).await.expect_ok();
+    let (first, second) = (server.create_session_at(3).await, server.create_session_at(3).await);
     let until_paused = async |session: String| {
         let body = json!({"session_id": session, "message": "go", "until": "pause"});
-        house.chat_with(body).await.read_to_end().await
+        server.chat_with(body).await.read_to_end().await
     };
-    let (one, two) = futures::join!(until_paused(one), until_paused(two));
-    let order = ["done", "waiting_for_approval"];
-    let mut ends = [kinds_of(&one, &order), kinds_of(&two, &order)];
+    let (first, second) = futures::join!(until_paused(first), until_paused(second));
+    let kinds = ["done", "waiting_for_approval"];
+    let mut ends = [kinds_of(&first, &kinds), kinds_of(&second, &kinds)];
     ends.sort();
     assert_eq!(
         ends,
         [["done"], ["waiting_for_approval"]],
         "{}\n{}",
-        format_frames(&one),
-        format_frames(&two)
+        format_frames(&first),
+        format_frames(&second)
     );
-    assert_eq!(house.effects().len(), 1);
+    assert_eq!(server.effects().len(), 1);
 }
 
-/// D8: nothing is acknowledged meanwhile, and everything goes on by itself.
+/// D8: requests fail while the database is down, and the server recovers by itself.
 #[actix_web::test]
-async fn d8_requests_are_refused_while_the_database_is_away_and_then_everything_goes_on() {
-    let mut server = Postgres::start();
-    let address = server.create_database().await;
-    let house = start_with_order_tool(&address).await;
-    let session = house.create_session_at(1).await;
-    let mut stream = house.chat(&session, "go").await;
-    let asked = stream.read_until("waiting_for_approval").await.last().unwrap().data.clone();
+async fn d8_requests_are_refused_while_postgresql_is_down_and_work_afterwards() {
+    let mut postgres = Postgres::start();
+    let address = postgres.create_database().await;
+    let server = start_with_order_tool(&address).await;
+    let session = server.create_session_at(1).await;
+    let mut stream = server.chat(&session, "go").await;
+    let request = stream.read_until("waiting_for_approval").await.last().unwrap().data.clone();
     for crashes in [false, true] {
         if crashes {
-            server.crash()
+            postgres.crash()
         } else {
-            server.stop()
+            postgres.stop()
         }
-        let body = json!({"session_id": session, "plan_id": asked["plan_id"]});
-        assert_eq!(house.post("/agent/execute", body).await.status, 503);
-        assert_eq!(house.post("/agent/session", json!({})).await.status, 503);
-        assert_eq!(house.get("/readyz").await.status, 503);
-        assert_eq!(house.get("/healthz").await.status, 200);
-        assert!(house.effects().is_empty());
-        server.resume();
-        while house.get("/readyz").await.status != 200 {
+        let body = json!({"session_id": session, "plan_id": request["plan_id"]});
+        assert_eq!(server.post("/agent/execute", body).await.status, 503);
+        assert_eq!(server.post("/agent/session", json!({})).await.status, 503);
+        assert_eq!(server.get("/readyz").await.status, 503);
+        assert_eq!(server.get("/healthz").await.status, 200);
+        assert!(server.effects().is_empty());
+        postgres.resume();
+        while server.get("/readyz").await.status != 200 {
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
-    let body = json!({"session_id": session, "plan_id": asked["plan_id"]});
-    house.post("/agent/execute", body).await.expect_ok();
-    let all = house.wait_for_event(&session, "done").await;
-    let asked = of_kind(&all, "waiting_for_approval").len();
-    assert_eq!((asked, house.effects().len()), (1, 1), "{}", format_frames(&all));
-    assert_eq!(house.create_session(json!({})).await.len(), 36);
+    let body = json!({"session_id": session, "plan_id": request["plan_id"]});
+    server.post("/agent/execute", body).await.expect_ok();
+    let all = server.wait_for_event(&session, "done").await;
+    let requests = frames_of_kind(&all, "waiting_for_approval").len();
+    assert_eq!((requests, server.effects().len()), (1, 1), "{}", format_frames(&all));
+    assert_eq!(server.create_session(json!({})).await.len(), 36);
 }

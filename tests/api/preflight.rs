@@ -3,7 +3,7 @@
 
 use crate::{
     harness::{TestServer, TestServerBuilder},
-    stream::{Stream, format_frames, last_message_text, of_kind, single_frame},
+    stream::{Stream, format_frames, last_message_text, frames_of_kind, single_frame},
 };
 use greenroom::rehearsal::ProviderProtocol;
 use serde_json::{Value, json};
@@ -66,14 +66,14 @@ fn preflight_script(planned: &[u64], placed: &[u64]) -> String {
 
 /// A run that waits for a word on its plan, with the plan and where to answer.
 async fn start_until_preflight(
-    house: &TestServer,
+    server: &TestServer,
     session: &str,
     message: &str,
 ) -> (Stream, Value, String) {
     let body = json!({"session_id": session, "message": message, "preflight": true});
-    let mut stream = house.chat_with(body).await;
+    let mut stream = server.chat_with(body).await;
     let frames = stream.read_until("waiting_for_approval").await;
-    assert_eq!(of_kind(&frames, "text").len(), 0, "nothing of the plan is streamed");
+    assert_eq!(frames_of_kind(&frames, "text").len(), 0, "nothing of the plan is streamed");
     let plan = frames.last().unwrap().data["plan"].clone();
     assert_eq!(plan["kind"], "preflight", "{plan}");
     let path = format!("/agent/approvals/{}", plan["plan_id"].as_str().unwrap());
@@ -81,9 +81,9 @@ async fn start_until_preflight(
 }
 
 async fn g14_an_approved_order_runs_without_asking_again(wire: ProviderProtocol) {
-    let house = TestServerBuilder::tour(wire).start().await;
-    let session = house.create_session(json!({"autonomy_level": 1, "preflight": true})).await;
-    let mut stream = house.chat(&session, "Buy 1000 Tritanium at market price").await;
+    let server = TestServerBuilder::tour(wire).start().await;
+    let session = server.create_session(json!({"autonomy_level": 1, "preflight": true})).await;
+    let mut stream = server.chat(&session, "Buy 1000 Tritanium at market price").await;
     let before = stream.read_until("waiting_for_approval").await;
     assert_eq!(single_frame(&before, "run_started").data["preflight"], true);
     let thinking = &single_frame(&before, "thinking").data;
@@ -106,59 +106,59 @@ async fn g14_an_approved_order_runs_without_asking_again(wire: ProviderProtocol)
     assert_eq!(plan["estimatedCost"]["estimatedUSD"], Value::Null);
     let warnings = plan["warnings"].to_string();
     assert!(warnings.contains("the price of the model `scripted` is unknown"), "{warnings}");
-    assert!(house.effects().is_empty() && house.calls().is_empty());
+    assert!(server.effects().is_empty() && server.calls().is_empty());
 
     let body = json!({"session_id": session, "plan_id": plan["plan_id"]});
-    house.post("/agent/execute", body).await.expect_ok();
+    server.post("/agent/execute", body).await.expect_ok();
     let rest = stream.read_to_end().await;
-    assert_eq!(of_kind(&rest, "waiting_for_approval").len(), 0, "{}", format_frames(&rest));
-    let allowed = of_kind(&rest, "tool_call_allowed");
+    assert_eq!(frames_of_kind(&rest, "waiting_for_approval").len(), 0, "{}", format_frames(&rest));
+    let allowed = frames_of_kind(&rest, "tool_call_allowed");
     let by = json!({
         "kind": "preflight", "approval_id": plan["plan_id"], "step": 2, "by": "admin",
     });
     assert_eq!(allowed[1].data["by"], by);
-    assert_eq!(house.effects().len(), 1);
-    assert_eq!(house.effects()[0]["arguments"]["quantity"], 1000);
+    assert_eq!(server.effects().len(), 1);
+    assert_eq!(server.effects()[0]["arguments"]["quantity"], 1000);
     assert!(last_message_text(&rest).contains("Done: order"), "{}", last_message_text(&rest));
     // Three steps, of which the plan was none.
     let iterations: Vec<_> =
-        of_kind(&rest, "thinking").iter().map(|frame| frame.data["iteration"].clone()).collect();
+        frames_of_kind(&rest, "thinking").iter().map(|frame| frame.data["iteration"].clone()).collect();
     assert_eq!(iterations, [1, 2, 3]);
 
     // A session's setting can be changed, and a message may say otherwise.
     let path = format!("/agent/session/{session}/settings");
     assert_eq!(
-        house.patch(&path, json!({"preflight": false})).await.expect_ok()["preflight"],
+        server.patch(&path, json!({"preflight": false})).await.expect_ok()["preflight"],
         false
     );
-    let mut stream = house.chat(&session, "Buy 1000 Tritanium at market price").await;
+    let mut stream = server.chat(&session, "Buy 1000 Tritanium at market price").await;
     let frames = stream.read_until("waiting_for_approval").await;
     assert_eq!(frames.last().unwrap().data["plan"]["kind"], "plan");
 }
 
 async fn g14_buying_1000_approved_does_not_cover_buying_1000000(wire: ProviderProtocol) {
-    let house = TestServerBuilder::with_script(wire, &preflight_script(&[1000], &[1_000_000]))
+    let server = TestServerBuilder::with_script(wire, &preflight_script(&[1000], &[1_000_000]))
         .start()
         .await;
-    let session = house.create_session_at(1).await;
-    let (mut stream, _plan, path) = start_until_preflight(&house, &session, "go").await;
-    house.post(&path, json!({"decision": "approve"})).await.expect_ok();
+    let session = server.create_session_at(1).await;
+    let (mut stream, _plan, path) = start_until_preflight(&server, &session, "go").await;
+    server.post(&path, json!({"decision": "approve"})).await.expect_ok();
     let frames = stream.read_until("waiting_for_approval").await;
     let plan = &frames.last().unwrap().data["plan"];
     assert_eq!(plan["kind"], "plan");
     assert_eq!(plan["steps"][0]["arguments"], order(1_000_000));
-    assert!(house.effects().is_empty());
+    assert!(server.effects().is_empty());
     let body = json!({"session_id": session, "plan_id": plan["plan_id"]});
-    house.post("/agent/reject", body).await.expect_ok();
+    server.post("/agent/reject", body).await.expect_ok();
     stream.read_to_end().await;
-    assert!(house.effects().is_empty());
+    assert!(server.effects().is_empty());
 }
 
 async fn g14_steps_are_changed_and_skipped_and_the_model_is_told(wire: ProviderProtocol) {
-    let house =
+    let server =
         TestServerBuilder::with_script(wire, &preflight_script(&[1000, 7], &[5])).start().await;
-    let session = house.create_session_at(1).await;
-    let (mut stream, _plan, path) = start_until_preflight(&house, &session, "go").await;
+    let session = server.create_session_at(1).await;
+    let (mut stream, _plan, path) = start_until_preflight(&server, &session, "go").await;
     let changes = |quantity: Value| {
         let mut arguments = order(5);
         arguments["quantity"] = quantity;
@@ -168,46 +168,46 @@ async fn g14_steps_are_changed_and_skipped_and_the_model_is_told(wire: ProviderP
     };
     // What can't be carried out leaves the question waiting.
     let problem =
-        house.post(&path, changes(json!("five"))).await.expect_problem(422, "invalid_answer");
+        server.post(&path, changes(json!("five"))).await.expect_problem(422, "invalid_answer");
     assert!(problem["detail"].as_str().unwrap().contains("step 1"), "{problem}");
     let unknown = json!({"decision": "approve", "steps": [{"position": 3, "skip": true}]});
-    house.post(&path, unknown).await.expect_problem(422, "invalid_answer");
-    house
+    server.post(&path, unknown).await.expect_problem(422, "invalid_answer");
+    server
         .post(&path, json!({"decision": "raise", "value": 5}))
         .await
         .expect_problem(422, "wrong_decision");
-    assert_eq!(house.get(&path).await.expect_ok()["state"], "pending");
+    assert_eq!(server.get(&path).await.expect_ok()["state"], "pending");
 
-    let decided = house.post(&path, changes(json!(5))).await.expect_ok();
+    let decided = server.post(&path, changes(json!(5))).await.expect_ok();
     assert_eq!((&decided["closed"], &decided["repeated"]), (&json!(true), &json!(false)));
-    assert_eq!(house.post(&path, changes(json!(5))).await.expect_ok()["repeated"], true);
-    house.post(&path, json!({"decision": "approve"})).await.expect_problem(409, "already_decided");
+    assert_eq!(server.post(&path, changes(json!(5))).await.expect_ok()["repeated"], true);
+    server.post(&path, json!({"decision": "approve"})).await.expect_problem(409, "already_decided");
     let rest = stream.read_to_end().await;
     let steps = &single_frame(&rest, "preflight_approved").data["steps"];
     assert_eq!((&steps[0]["edited"], &steps[1]["skipped"]), (&json!(true), &json!(true)));
     assert_eq!(steps[0]["arguments"], order(5));
-    assert_eq!(house.effects().len(), 1, "{}", format_frames(&rest));
+    assert_eq!(server.effects().len(), 1, "{}", format_frames(&rest));
     assert_eq!(last_message_text(&rest), "I was told of the change.");
-    let audit = house.get("/admin/audit?action=approval_decided").await.expect_ok();
+    let audit = server.get("/admin/audit?action=approval_decided").await.expect_ok();
     let stood = &audit["rows"][0]["details"]["steps"];
     assert_eq!((&stood[0]["digest"], &stood[1]["skipped"]), (&steps[0]["digest"], &json!(true)));
 }
 
 async fn g14_a_refused_plan_ends_the_run(wire: ProviderProtocol) {
-    let house =
+    let server =
         TestServerBuilder::with_script(wire, &preflight_script(&[1000], &[1000])).start().await;
-    let session = house.create_session_at(1).await;
-    let (mut stream, plan, _path) = start_until_preflight(&house, &session, "go").await;
+    let session = server.create_session_at(1).await;
+    let (mut stream, plan, _path) = start_until_preflight(&server, &session, "go").await;
     let body = json!({"session_id": session, "plan_id": plan["plan_id"], "reason": "not today"});
-    house.post("/agent/reject", body.clone()).await.expect_ok();
+    server.post("/agent/reject", body.clone()).await.expect_ok();
     let rest = stream.read_to_end().await;
     let done = &single_frame(&rest, "done").data;
     assert_eq!((&done["outcome"], &done["by"]), (&json!("cancelled"), &json!("admin")));
-    assert!(house.effects().is_empty());
-    assert_eq!(house.post("/agent/reject", body.clone()).await.expect_ok()["repeated"], true);
-    house.post("/agent/execute", body).await.expect_problem(409, "already_decided");
+    assert!(server.effects().is_empty());
+    assert_eq!(server.post("/agent/reject", body.clone()).await.expect_ok()["repeated"], true);
+    server.post("/agent/execute", body).await.expect_problem(409, "already_decided");
     // The session is usable.
-    assert_eq!(house.get(&format!("/agent/session/{session}")).await.expect_ok()["status"], "idle");
+    assert_eq!(server.get(&format!("/agent/session/{session}")).await.expect_ok()["status"], "idle");
 }
 
 async fn g14_nobody_looks_at_the_plan_in_time(wire: ProviderProtocol) {
@@ -215,9 +215,9 @@ async fn g14_nobody_looks_at_the_plan_in_time(wire: ProviderProtocol) {
                  approvals = { kinds = { preflight = { deadline = '300ms' } } }";
     let setup = TestServerBuilder::with_script(wire, &preflight_script(&[1000], &[1000]))
         .with_config(short);
-    let house = setup.start().await;
-    let session = house.create_session(json!({"agent": "hasty"})).await;
-    let (mut stream, _plan, path) = start_until_preflight(&house, &session, "go").await;
+    let server = setup.start().await;
+    let session = server.create_session(json!({"agent": "hasty"})).await;
+    let (mut stream, _plan, path) = start_until_preflight(&server, &session, "go").await;
     let rest = stream.read_to_end().await;
     assert_eq!(
         single_frame(&rest, "error").data["code"],
@@ -225,44 +225,44 @@ async fn g14_nobody_looks_at_the_plan_in_time(wire: ProviderProtocol) {
         "{}",
         format_frames(&rest)
     );
-    house.post(&path, json!({"decision": "approve"})).await.expect_problem(409, "approval_expired");
-    assert!(house.effects().is_empty());
+    server.post(&path, json!({"decision": "approve"})).await.expect_problem(409, "approval_expired");
+    assert!(server.effects().is_empty());
 }
 
 async fn g14_a_plan_survives_the_servers_death_and_is_used_once(wire: ProviderProtocol) {
-    let mut house = TestServerBuilder::with_script(wire, &preflight_script(&[1000], &[1000, 1000]))
+    let mut server = TestServerBuilder::with_script(wire, &preflight_script(&[1000], &[1000, 1000]))
         .start()
         .await;
-    let session = house.create_session_at(1).await;
-    let (_stream, plan, path) = start_until_preflight(&house, &session, "go").await;
-    house.kill_and_restart().await;
-    let read = house.get(&path).await.expect_ok();
+    let session = server.create_session_at(1).await;
+    let (_stream, plan, path) = start_until_preflight(&server, &session, "go").await;
+    server.kill_and_restart().await;
+    let read = server.get(&path).await.expect_ok();
     assert_eq!((&read["state"], &read["steps"]), (&json!("pending"), &plan["steps"]));
-    house.post(&path, json!({"decision": "approve"})).await.expect_ok();
+    server.post(&path, json!({"decision": "approve"})).await.expect_ok();
     // The order is placed; the same order again is asked for, also after another death.
     let pending = "/agent/approvals?state=pending";
-    let mut follow = house.subscribe(&session, "0").await;
+    let mut follow = server.subscribe(&session, "0").await;
     follow.read_until("waiting_for_approval").await;
     let again = follow.read_until("waiting_for_approval").await;
     assert_eq!(again.last().unwrap().data["plan"]["kind"], "plan", "{}", format_frames(&again));
-    assert_eq!(house.effects().len(), 1);
-    house.kill_and_restart().await;
-    let waits = house.get(pending).await.expect_ok()["approvals"].clone();
+    assert_eq!(server.effects().len(), 1);
+    server.kill_and_restart().await;
+    let waits = server.get(pending).await.expect_ok()["approvals"].clone();
     assert_eq!((waits.as_array().unwrap().len(), &waits[0]["kind"]), (1, &json!("plan")));
-    assert_eq!(house.effects().len(), 1);
+    assert_eq!(server.effects().len(), 1);
     let body = json!({"session_id": session, "plan_id": waits[0]["plan_id"]});
-    house.post("/agent/execute", body).await.expect_ok();
-    let all = house.wait_for_event(&session, "done").await;
+    server.post("/agent/execute", body).await.expect_ok();
+    let all = server.wait_for_event(&session, "done").await;
     assert_eq!(last_message_text(&all), "Placed.");
-    assert_eq!(house.effects().len(), 2);
+    assert_eq!(server.effects().len(), 2);
 }
 
 async fn g14_without_a_plan_people_are_asked_as_usual(wire: ProviderProtocol) {
     let script = crate::scripts::tool_call_script("market_order_create", crate::scripts::ORDER);
-    let house = TestServerBuilder::with_script(wire, &script).start().await;
-    let session = house.create_session_at(1).await;
+    let server = TestServerBuilder::with_script(wire, &script).start().await;
+    let session = server.create_session_at(1).await;
     let body = json!({"session_id": session, "message": "go", "preflight": true});
-    let mut stream = house.chat_with(body.clone()).await;
+    let mut stream = server.chat_with(body.clone()).await;
     let frames = stream.read_until("waiting_for_approval").await;
     let warning = single_frame(&frames, "preflight_skipped").text("warning");
     assert!(warning.contains("submitted no plan"), "{warning}");

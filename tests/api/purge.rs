@@ -1,4 +1,4 @@
-//! Purging a session (S1): everything of it goes, whoever listens is told, its forks live on.
+//! Purging a session (S1): its data is removed, its subscribers are notified, its forks remain.
 
 use crate::{
     harness::TestServerBuilder,
@@ -8,81 +8,84 @@ use crate::{
 use greenroom::rehearsal::ProviderProtocol;
 use serde_json::json;
 
-on_both_wires!(s1_a_session_that_is_purged_while_it_works_is_gone_everywhere);
+on_both_wires!(s1_session_purged_while_running_is_removed_everywhere);
 
-async fn s1_a_session_that_is_purged_while_it_works_is_gone_everywhere(wire: ProviderProtocol) {
+async fn s1_session_purged_while_running_is_removed_everywhere(wire: ProviderProtocol) {
     let script = format!("{}{STALLS_ONCE}", tool_call_script("market_order_create", ORDER));
-    let mut house = TestServerBuilder::with_script(wire, &script).start().await;
-    let (waiting, streaming) = (house.create_session_at(1).await, house.create_session_at(1).await);
-    let mut asked = house.chat(&waiting, "go").await;
+    let mut server = TestServerBuilder::with_script(wire, &script).start().await;
+    let (waiting, streaming) = (server.create_session_at(1).await, server.create_session_at(1).await);
+    let mut paused = server.chat(&waiting, "go").await;
     let plan =
-        asked.read_until("waiting_for_approval").await.last().unwrap().data["plan_id"].clone();
-    let mut stalled = house.chat(&streaming, "stall").await;
+        paused.read_until("waiting_for_approval").await.last().unwrap().data["plan_id"].clone();
+    let mut stalled = server.chat(&streaming, "stall").await;
     stalled.read_text(10).await;
-    let fork = house.post(&format!("/agent/session/{waiting}/fork"), json!({})).await.expect_ok();
+    let fork = server.post(&format!("/agent/session/{waiting}/fork"), json!({})).await.expect_ok();
     let fork = fork["session_id"].as_str().unwrap().to_owned();
 
     for session in [&waiting, &streaming] {
-        let mut listener = house.subscribe(session, "0").await;
-        listener.read_until("session_created").await;
+        let mut subscription = server.subscribe(session, "0").await;
+        subscription.read_until("session_created").await;
         let path = format!("/agent/session/{session}?purge=true");
-        let purged = house.delete(&path).await.expect_ok();
+        let purged = server.delete(&path).await.expect_ok();
         assert_eq!(purged, json!({"session_id": session, "status": "purged"}));
-        let heard = listener.read_to_end().await;
-        let last = heard.last().unwrap();
+        let frames = subscription.read_to_end().await;
+        let last = frames.last().unwrap();
         assert_eq!(
             (last.kind(), last.cursor.as_str()),
             ("session_purged", ""),
             "{}",
-            format_frames(&heard)
+            format_frames(&frames)
         );
-        assert_eq!(single_frame(&heard, "done").data["outcome"], "cancelled");
-        single_frame(&heard, "session_closed");
-        house.delete(&path).await.expect_problem(404, "session_not_found");
+        assert_eq!(single_frame(&frames, "done").data["outcome"], "cancelled");
+        single_frame(&frames, "session_closed");
+        server.delete(&path).await.expect_problem(404, "session_not_found");
     }
-    for stream in [&mut asked, &mut stalled] {
+    for stream in [&mut paused, &mut stalled] {
         stream.read_to_end().await;
     }
     for restarted in [false, true] {
         for session in [&waiting, &streaming] {
             for path in ["", "/events", "/messages", "/grants"] {
                 let path = format!("/agent/session/{session}{path}");
-                house.get(&path).await.expect_problem(404, "session_not_found");
+                server.get(&path).await.expect_problem(404, "session_not_found");
             }
             let body = json!({"session_id": session, "message": "hello?"});
-            house.post("/agent/chat/stream", body).await.expect_problem(404, "session_not_found");
+            server.post("/agent/chat/stream", body).await.expect_problem(404, "session_not_found");
         }
         let path = format!("/agent/approvals/{}", plan.as_str().unwrap());
-        house.get(&path).await.expect_problem(404, "approval_not_found");
-        let left = house.get("/agent/session").await.expect_ok();
-        let left: Vec<_> = left["sessions"].as_array().unwrap().iter().collect();
-        assert!(left.len() == 1 && left[0]["session_id"] == fork.as_str(), "{left:?}");
-        let audit = house.get("/admin/audit?action=session_purged").await.expect_ok();
+        server.get(&path).await.expect_problem(404, "approval_not_found");
+        let remaining = server.get("/agent/session").await.expect_ok();
+        let remaining: Vec<_> = remaining["sessions"].as_array().unwrap().iter().collect();
+        assert!(
+            remaining.len() == 1 && remaining[0]["session_id"] == fork.as_str(),
+            "{remaining:?}"
+        );
+        let audit = server.get("/admin/audit?action=session_purged").await.expect_ok();
         assert_eq!(audit["rows"].as_array().map(Vec::len), Some(2), "{audit}");
         if !restarted {
-            house.kill_and_restart().await;
+            server.kill_and_restart().await;
         }
     }
-    assert!(house.effects().is_empty());
-    // The fork has its own copy, and goes on.
-    let mut stream = house.chat(&fork, "go").await;
+    assert!(server.effects().is_empty());
+    // The fork has its own copy of the log and stays usable.
+    let mut stream = server.chat(&fork, "go").await;
     stream.read_until("waiting_for_approval").await;
 }
 
-/// What was purged is written over at the latest when the server stops.
+/// Purged data is overwritten when the server stops, at the latest.
 #[actix_web::test]
-async fn s1_the_files_of_a_stopped_server_have_nothing_of_a_purged_session() {
-    let mut house =
+async fn s1_database_files_contain_no_purged_text_after_stop() {
+    let mut server =
         TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE).start().await;
-    let (gone, left) = (house.create_session_at(1).await, house.create_session_at(1).await);
-    house.chat_to_end(&gone, "again unforgettable").await;
-    house.chat_to_end(&left, "again remembered").await;
-    house.delete(&format!("/agent/session/{gone}?purge=true")).await.expect_ok();
-    assert!(house.stop().await.success());
-    let has = |word: &str| {
+    let (purged, kept) = (server.create_session_at(1).await, server.create_session_at(1).await);
+    server.chat_to_end(&purged, "again unforgettable").await;
+    server.chat_to_end(&kept, "again remembered").await;
+    server.delete(&format!("/agent/session/{purged}?purge=true")).await.expect_ok();
+    assert!(server.stop().await.success());
+    let files_contain = |text: &str| {
         let files = ["greenroom.db", "greenroom.db-wal"];
-        let bytes = files.map(|file| std::fs::read(house.folder().join(file)).unwrap_or_default());
-        bytes.concat().windows(word.len()).any(|found| found == word.as_bytes())
+        let bytes = files.map(|file| std::fs::read(server.folder().join(file)).unwrap_or_default());
+        bytes.concat().windows(text.len()).any(|window| window == text.as_bytes())
     };
-    assert!(has("again remembered") && !has("unforgettable"));
+    assert!(files_contain("again remembered") && !files_contain("unforgettable"));
 }

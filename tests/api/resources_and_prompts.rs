@@ -38,17 +38,17 @@ fn resource_setup(wire: ProviderProtocol, uri: &str) -> TestServerBuilder {
     ))
 }
 
-async fn go(house: &TestServer) -> Vec<crate::stream::Frame> {
+async fn go(server: &TestServer) -> Vec<crate::stream::Frame> {
     // Read at the most careful level, too.
-    let session = house.create_session_at(0).await;
-    house.chat_to_end(&session, "go").await
+    let session = server.create_session_at(0).await;
+    server.chat_to_end(&session, "go").await
 }
 
 async fn t1_a_model_reads_the_resources_that_its_agent_may_read(wire: ProviderProtocol) {
     let text = "demo://resource/dynamic/text/7";
     let allowed = "resources = ['everything:demo://resource/dynamic/*']";
-    let house = resource_setup(wire, text).agent(allowed).start().await;
-    let listed = house.get("/agent/resources").await.expect_ok();
+    let server = resource_setup(wire, text).with_agent_config(allowed).start().await;
+    let listed = server.get("/agent/resources").await.expect_ok();
     let find = |uri: &str| -> Value {
         let mut all = listed["resources"].as_array().unwrap().iter();
         all.find(|it| it["uri"] == uri).unwrap_or_else(|| panic!("{uri}: {listed}")).clone()
@@ -60,19 +60,19 @@ async fn t1_a_model_reads_the_resources_that_its_agent_may_read(wire: ProviderPr
     );
     assert_eq!(find("demo://resource/dynamic/text/{resourceId}")["is_template"], true);
 
-    let frames = go(&house).await;
+    let frames = go(&server).await;
     let result =
         single_frame(&frames, "tool_call_completed").data["result"].as_str().unwrap().to_owned();
     assert!(result.contains("Resource 7: This is a plaintext resource"), "{result}");
-    assert!(house.rehearsal.requests()[1].body.to_string().contains("Resource 7: This is"));
+    assert!(server.rehearsal.requests()[1].body.to_string().contains("Resource 7: This is"));
 }
 
 #[actix_web::test]
 async fn t1_what_an_agent_may_not_read_and_what_is_no_text() {
     let blob = "demo://resource/dynamic/blob/7";
     let allowed = "resources = ['everything:demo://resource/dynamic/*']";
-    let house = resource_setup(ProviderProtocol::Anthropic, blob).agent(allowed).start().await;
-    let frames = go(&house).await;
+    let server = resource_setup(ProviderProtocol::Anthropic, blob).with_agent_config(allowed).start().await;
+    let frames = go(&server).await;
     let result =
         single_frame(&frames, "tool_call_completed").data["result"].as_str().unwrap().to_owned();
     // Described, not dumped.
@@ -82,29 +82,29 @@ async fn t1_what_an_agent_may_not_read_and_what_is_no_text() {
     );
 
     let document = "demo://resource/static/document/architecture.md";
-    let house = resource_setup(ProviderProtocol::OpenAi, document).agent(allowed).start().await;
-    let frames = go(&house).await;
+    let server = resource_setup(ProviderProtocol::OpenAi, document).with_agent_config(allowed).start().await;
+    let frames = go(&server).await;
     let error =
         single_frame(&frames, "tool_call_failed").data["error"].as_str().unwrap().to_owned();
     assert!(error.contains("there is no resource"), "{error}");
 
     // By default an agent reads none, and is offered nothing to read them with.
-    let house = resource_setup(ProviderProtocol::OpenAi, document).start().await;
-    let frames = go(&house).await;
+    let server = resource_setup(ProviderProtocol::OpenAi, document).start().await;
+    let frames = go(&server).await;
     assert_eq!(
         single_frame(&frames, "tool_call_failed").data["reason"],
         "unknown_tool",
         "{}",
         format_frames(&frames)
     );
-    assert!(!house.rehearsal.requests()[0].body.to_string().contains("read_resource\""));
+    assert!(!server.rehearsal.requests()[0].body.to_string().contains("read_resource\""));
 }
 
 async fn c3_a_servers_prompt_starts_a_run(wire: ProviderProtocol) {
     let script =
         tool_call_script("echo", "{ message = 'hello' }").replace("\"go\"", "\"/everything:\"");
-    let house = with_everything_server(TestServerBuilder::with_script(wire, &script)).start().await;
-    let listed = house.get("/agent/workflows").await.expect_ok();
+    let server = with_everything_server(TestServerBuilder::with_script(wire, &script)).start().await;
+    let listed = server.get("/agent/workflows").await.expect_ok();
     let find = |name: &str| -> Value {
         let mut all = listed["workflows"].as_array().unwrap().iter();
         all.find(|it| it["name"] == name).unwrap_or_else(|| panic!("{name}: {listed}")).clone()
@@ -118,21 +118,21 @@ async fn c3_a_servers_prompt_starts_a_run(wire: ProviderProtocol) {
         ((json!("city"), json!(true)), (json!("state"), json!(false)))
     );
 
-    let session = house.create_session_at(3).await;
+    let session = server.create_session_at(3).await;
     let start = |inputs: Value, name: &str| json!({"session_id": session, "workflow": {"name": name, "inputs": inputs}});
     for (inputs, field) in [
         (json!({}), "workflow.inputs.city"),
         (json!({"city": "Jita", "planet": "4"}), "workflow.inputs.planet"),
     ] {
-        let refused = house.post("/agent/chat", start(inputs, "everything:args-prompt")).await;
+        let refused = server.post("/agent/chat", start(inputs, "everything:args-prompt")).await;
         assert_eq!(refused.expect_problem(422, "invalid_workflow_input")["field"], field);
     }
     for (inputs, name, text) in [
         (json!({"city": "Jita"}), "everything:args-prompt", "weather in Jita?"),
         (json!({}), "everything:simple-prompt", "simple prompt without arguments"),
     ] {
-        let before = house.rehearsal.requests().len();
-        let frames = house.chat_with(start(inputs.clone(), name)).await.read_to_end().await;
+        let before = server.rehearsal.requests().len();
+        let frames = server.chat_with(start(inputs.clone(), name)).await.read_to_end().await;
         let started = &single_frame(&frames, "run_started").data["workflow"];
         assert_eq!(started, &json!({"name": name, "inputs": inputs}), "{}", format_frames(&frames));
         assert_eq!(
@@ -141,7 +141,7 @@ async fn c3_a_servers_prompt_starts_a_run(wire: ProviderProtocol) {
             "{}",
             format_frames(&frames)
         );
-        let request = house.rehearsal.requests()[before].body.to_string();
+        let request = server.rehearsal.requests()[before].body.to_string();
         assert!(request.contains(text), "{request}");
     }
 }

@@ -1,5 +1,6 @@
-//! A server that only plays one: it speaks the gateway and takes answers to approvals, by a script.
-//! For what a client must understand and no session of these tests leads to.
+//! A fake server that speaks the gateway protocol and accepts answers to approvals, by a script.
+//!
+//! For client behaviour that no session of a test server triggers.
 
 use crate::harness::TEST_TIMEOUT;
 use futures::{SinkExt as _, StreamExt as _};
@@ -12,73 +13,73 @@ use tokio::{
 };
 use tokio_tungstenite::tungstenite::Message;
 
-/// One play: each time the client has said something, the next frames are sent.
+/// A scripted server: after each frame or request of the client it sends the next frames.
 pub(crate) struct ScriptedGateway {
     url: String,
     received: Arc<Mutex<Vec<Value>>>,
 }
 
 impl ScriptedGateway {
-    /// Plays these scenes. Their frames belong to whatever request the client made.
+    /// Starts a server with these scenes. Each frame gets the id of the client's first request.
     pub(crate) async fn start(scenes: Vec<Vec<Value>>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("there is a free port");
-        let url = format!("http://{}", listener.local_addr().expect("it has an address"));
-        let heard = Arc::<Mutex<Vec<Value>>>::default();
-        let (said, mut saying) = mpsc::channel::<Value>(16);
-        let (shared, cue) = (heard.clone(), said.clone());
+        let url = format!("http://{}", listener.local_addr().expect("the listener has an address"));
+        let received = Arc::<Mutex<Vec<Value>>>::default();
+        let (input_tx, mut input) = mpsc::channel::<Value>(16);
+        let (shared, socket_tx) = (received.clone(), input_tx.clone());
         actix_web::rt::spawn(async move {
-            let (socket, _) = listener.accept().await.expect("a client comes");
-            let socket = tokio_tungstenite::accept_async(socket).await.expect("over a WebSocket");
+            let (socket, _) = listener.accept().await.expect("a client connects");
+            let socket = tokio_tungstenite::accept_async(socket).await.expect("a WebSocket opens");
             let (mut outbox, mut inbox) = socket.split();
             actix_web::rt::spawn(async move {
                 while let Some(Ok(Message::Text(text))) = inbox.next().await {
-                    let frame = serde_json::from_str(&text).expect("it is JSON");
-                    cue.send(frame).await.unwrap_or_default();
+                    let frame = serde_json::from_str(&text).expect("a frame is JSON");
+                    socket_tx.send(frame).await.unwrap_or_default();
                 }
             });
             actix_web::rt::spawn(async move {
                 while let Ok((socket, _)) = listener.accept().await {
                     let posted = read_post(socket).await;
-                    said.send(posted).await.unwrap_or_default();
+                    input_tx.send(posted).await.unwrap_or_default();
                 }
             });
             let mut request = Value::Null;
             for scene in scenes {
-                let Some(frame) = saying.recv().await else { return };
+                let Some(frame) = input.recv().await else { return };
                 if request.is_null() {
                     request = frame["id"].clone();
                 }
-                shared.lock().expect("nobody panics with it").push(frame);
+                shared.lock().expect("the lock is not poisoned").push(frame);
                 for mut frame in scene {
                     frame["requestId"] = request.clone();
-                    let sent = outbox.send(Message::text(frame.to_string())).await;
-                    sent.expect("the client listens");
+                    let result = outbox.send(Message::text(frame.to_string())).await;
+                    result.expect("the client is connected");
                 }
             }
-            // Until it is gone.
-            while saying.recv().await.is_some() {}
+            // Keeps the connection open until the client closes it.
+            while input.recv().await.is_some() {}
         });
-        Self { url, received: heard }
+        Self { url, received }
     }
 
-    /// Where it plays.
+    /// The server's base URL, `http://…`.
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
 
-    /// What the client said: frames, and what it posted, with the `path`.
+    /// The frames and the POST requests (`path` and `body`) that the client sent.
     pub(crate) fn received(&self) -> Vec<Value> {
-        self.received.lock().expect("nobody panics with it").clone()
+        self.received.lock().expect("the lock is not poisoned").clone()
     }
 }
 
-/// Reads one request with a JSON body, and answers that it is well.
+/// Reads one request with a JSON body and answers it with 200.
 async fn read_post(mut socket: TcpStream) -> Value {
     let mut text = String::new();
-    let reads = async {
+    let request = async {
         let mut buffer = [0; 4096];
         loop {
-            let count = socket.read(&mut buffer).await.expect("it can be read");
+            let count = socket.read(&mut buffer).await.expect("the socket is readable");
             text.push_str(&String::from_utf8_lossy(&buffer[..count]));
             let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
             if let Ok(body) = serde_json::from_str::<Value>(body) {
@@ -87,8 +88,8 @@ async fn read_post(mut socket: TcpStream) -> Value {
             }
         }
     };
-    let posted = tokio::time::timeout(TEST_TIMEOUT, reads).await.expect("it is whole");
+    let posted = tokio::time::timeout(TEST_TIMEOUT, request).await.expect("the body is complete");
     let answer = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}";
-    socket.write_all(answer.as_bytes()).await.expect("it can be answered");
+    socket.write_all(answer.as_bytes()).await.expect("the socket is writable");
     posted
 }

@@ -1,7 +1,7 @@
-//! What the scripted model says where the tour is not enough.
+//! Scripts of the scripted model for tests that need more than the tour.
 
-/// A story of 600 characters with two- to four-byte ones among them, in small pieces, so that a
-/// client can be cut off in the middle.
+/// A story of more than 600 characters, some of two to four bytes, in small chunks, so that a client
+/// can be disconnected in the middle.
 pub(crate) const STORY: &str = r#"
 [[rule]]
 user = "story"
@@ -11,7 +11,7 @@ for_each = "range(12)"
 text = "Zoë über Ærø – 🚀 number {{ item }} of the fleet goes home; "
 "#;
 
-/// A message that stops in its middle the first time it is asked for.
+/// A message whose stream stalls in the middle on the first request.
 pub(crate) const STALLS_ONCE: &str = r#"
 [[rule]]
 user = "stall"
@@ -23,11 +23,11 @@ user = "again"
 [[rule.reply]]
 text = "Here I am."
 "#;
-/// The whole of it.
+/// The complete message of [`STALLS_ONCE`].
 pub(crate) const STALLED_TEXT: &str =
     "This is the first half of what I say, and then there is a second half of it.";
 
-/// Calls one tool with these arguments when told to go, and reads its result back.
+/// A script that calls one tool with these arguments for the message "go", and quotes its result.
 pub(crate) fn tool_call_script(tool: &str, arguments: &str) -> String {
     format!(
         r#"
@@ -51,6 +51,6 @@ text = "Here I am."
     )
 }
 
-/// Arguments of a small order.
+/// Arguments of a small market order.
 pub(crate) const ORDER: &str =
     r#"{ type_id = 34, region_id = 10000002, side = "buy", quantity = 10, price = 4.12 }"#;

@@ -3,15 +3,15 @@
 use crate::{
     harness::TestServerBuilder,
     scripts::tool_call_script,
-    stream::{last_message_text, of_kind, single_frame},
+    stream::{last_message_text, frames_of_kind, single_frame},
 };
 use greenroom::rehearsal::ProviderProtocol;
 use serde_json::json;
 
 #[actix_web::test]
 async fn g4_settings_are_read_and_changed() {
-    let mut house = TestServerBuilder::tour(ProviderProtocol::Anthropic).start().await;
-    let defaults = house.get("/agent/settings").await.expect_ok();
+    let mut server = TestServerBuilder::tour(ProviderProtocol::Anthropic).start().await;
+    let defaults = server.get("/agent/settings").await.expect_ok();
     assert_eq!(defaults["autonomy_level"], 1);
     assert_eq!(defaults["autonomy_name"], "RECOMMENDATIONS");
     assert_eq!(defaults["require_confirmation"], true);
@@ -21,15 +21,15 @@ async fn g4_settings_are_read_and_changed() {
     );
     let patch = json!({"autonomy_level": 2, "blocked_tools": ["get_war_losses"],
         "allowed_regions": [10_000_002], "budget_limit": 5_000_000});
-    let changed = house.patch("/agent/settings", patch).await.expect_ok();
+    let changed = server.patch("/agent/settings", patch).await.expect_ok();
     assert_eq!(changed["autonomy_name"], "ASSISTED");
     assert_eq!(changed["require_confirmation"], true, "what is absent stays");
     assert_eq!(changed["budget_limit"]["amount"].as_f64(), Some(5_000_000.0));
     // Another user's are others.
-    let other = house.get("/agent/settings?character_id=526379435").await.expect_ok();
+    let other = server.get("/agent/settings?character_id=526379435").await.expect_ok();
     assert_eq!(other["autonomy_level"], 1);
-    house.kill_and_restart().await;
-    assert_eq!(house.get("/agent/settings").await.expect_ok(), changed);
+    server.kill_and_restart().await;
+    assert_eq!(server.get("/agent/settings").await.expect_ok(), changed);
     for (patch, field) in [
         (json!({"autonomy_level": 7}), "autonomy_level"),
         (json!({"autonomy_level": "high"}), "autonomy_level"),
@@ -39,19 +39,19 @@ async fn g4_settings_are_read_and_changed() {
         (json!({"budget_limit": 0}), "budget_limit"),
         (json!({"colour": "red"}), "colour"),
     ] {
-        let refused = house.patch("/agent/settings", patch.clone()).await;
+        let refused = server.patch("/agent/settings", patch.clone()).await;
         let refused = refused.expect_problem(422, "invalid_request");
         assert_eq!(refused["field"], field, "{patch}: {refused}");
     }
-    assert_eq!(house.get("/agent/settings").await.expect_ok(), changed, "nothing of it was taken");
+    assert_eq!(server.get("/agent/settings").await.expect_ok(), changed, "nothing of it was taken");
 }
 
 #[actix_web::test]
 async fn g4_a_session_may_narrow_and_never_widen() {
-    let house = TestServerBuilder::tour(ProviderProtocol::OpenAi).start().await;
+    let server = TestServerBuilder::tour(ProviderProtocol::OpenAi).start().await;
     let patch = json!({"autonomy_level": 1, "blocked_tools": ["get_war_losses"],
         "allowed_regions": [10_000_002, 10_000_043]});
-    house.patch("/agent/settings", patch).await.expect_ok();
+    server.patch("/agent/settings", patch).await.expect_ok();
     for (wish, field) in [
         (json!({"autonomy_level": 2}), "autonomy_level"),
         (json!({"settings": {"require_confirmation": false}}), "require_confirmation"),
@@ -59,98 +59,98 @@ async fn g4_a_session_may_narrow_and_never_widen() {
         (json!({"settings": {"allowed_regions": [10_000_030]}}), "allowed_regions"),
         (json!({"settings": {"allowed_regions": null}}), "allowed_regions"),
     ] {
-        let refused = house.post("/agent/session", wish.clone()).await;
+        let refused = server.post("/agent/session", wish.clone()).await;
         let refused = refused.expect_problem(422, "settings_widened");
         assert_eq!(refused["field"], field, "{wish}: {refused}");
     }
     let wish = json!({"autonomy_level": 0, "settings": {"allowed_regions": [10_000_002]}});
-    let session = house.create_session(wish).await;
+    let session = server.create_session(wish).await;
     let path = format!("/agent/session/{session}/settings");
-    house.patch(&path, json!({"autonomy_level": 3})).await.expect_problem(422, "settings_widened");
-    let wider = house.patch(&path, json!({"autonomy_level": 1})).await.expect_ok();
+    server.patch(&path, json!({"autonomy_level": 3})).await.expect_problem(422, "settings_widened");
+    let wider = server.patch(&path, json!({"autonomy_level": 1})).await.expect_ok();
     assert_eq!(wider["autonomy_level"], 1, "up to what the user allows");
 }
 
 #[actix_web::test]
 async fn g4_blocked_tools_are_denied_also_those_that_only_read() {
-    let house = TestServerBuilder::with_script(
+    let server = TestServerBuilder::with_script(
         ProviderProtocol::Anthropic,
         &tool_call_script("list_bookmarks", "{}"),
     )
     .start()
     .await;
     let wish = json!({"settings": {"blocked_tools": ["list_bookmarks"]}});
-    let session = house.create_session(wish).await;
-    let frames = house.chat_to_end(&session, "go").await;
+    let session = server.create_session(wish).await;
+    let frames = server.chat_to_end(&session, "go").await;
     let denied = &single_frame(&frames, "authorization_denied").data;
     assert!(denied["reason"].as_str().unwrap().contains("blocked"), "{denied}");
     assert!(last_message_text(&frames).contains("blocked"), "the model is told");
-    assert!(house.calls().is_empty());
+    assert!(server.calls().is_empty());
 }
 
 #[actix_web::test]
 async fn g3_levels_change_what_is_asked() {
     let order = tool_call_script("market_order_create", crate::scripts::ORDER);
-    let house = TestServerBuilder::with_script(ProviderProtocol::OpenAi, &order).start().await;
+    let server = TestServerBuilder::with_script(ProviderProtocol::OpenAi, &order).start().await;
     // L2 without confirmation, and L3, do not ask for an order.
-    house
+    server
         .patch("/agent/settings", json!({"autonomy_level": 3, "require_confirmation": false}))
         .await
         .expect_ok();
     for (level, confirm, asks) in [(2, false, false), (3, true, false), (2, true, true)] {
         let wish = json!({"autonomy_level": level, "settings": {"require_confirmation": confirm}});
-        let session = house.create_session(wish).await;
+        let session = server.create_session(wish).await;
         let body = json!({"session_id": session, "message": "go", "until": "pause"});
-        let frames = house.chat_with(body).await.read_to_end().await;
-        let found = of_kind(&frames, "waiting_for_approval").len() == 1;
+        let frames = server.chat_with(body).await.read_to_end().await;
+        let found = frames_of_kind(&frames, "waiting_for_approval").len() == 1;
         assert_eq!(found, asks, "level {level}, confirmation {confirm}");
         assert_eq!(
-            of_kind(&frames, "done").len() == 1,
+            frames_of_kind(&frames, "done").len() == 1,
             !asks,
             "`until: pause` ends the stream there"
         );
     }
-    assert_eq!(house.effects().len(), 2);
+    assert_eq!(server.effects().len(), 2);
 }
 
 #[actix_web::test]
 async fn g4_a_user_who_allows_less_narrows_every_session() {
-    let house = TestServerBuilder::tour(ProviderProtocol::Anthropic).start().await;
-    let wide = house.create_session_at(1).await;
+    let server = TestServerBuilder::tour(ProviderProtocol::Anthropic).start().await;
+    let wide = server.create_session_at(1).await;
     let narrow =
-        house.create_session(json!({"settings": {"blocked_tools": ["list_bookmarks"]}})).await;
+        server.create_session(json!({"settings": {"blocked_tools": ["list_bookmarks"]}})).await;
     let allowed = json!({"autonomy_level": 0, "blocked_tools": ["get_war_losses"]});
-    house.patch("/agent/settings", allowed).await.expect_ok();
+    server.patch("/agent/settings", allowed).await.expect_ok();
     let settings = async |session: &str| {
-        house.get(&format!("/agent/session/{session}")).await.expect_ok()["settings"].clone()
+        server.get(&format!("/agent/session/{session}")).await.expect_ok()["settings"].clone()
     };
     assert_eq!(settings(&wide).await["autonomy_level"], 0);
     let both = json!(["get_war_losses", "list_bookmarks"]);
     assert_eq!(settings(&narrow).await["blocked_tools"], both, "its own stay");
     // Judged by from now on.
-    let frames = house.chat_to_end(&wide, "Buy 1000 Tritanium at market price").await;
+    let frames = server.chat_to_end(&wide, "Buy 1000 Tritanium at market price").await;
     assert_eq!(single_frame(&frames, "authorization_denied").data["required_level"], 1);
     // Allowing more again widens no session by itself.
-    house.patch("/agent/settings", json!({"autonomy_level": 3})).await.expect_ok();
+    server.patch("/agent/settings", json!({"autonomy_level": 3})).await.expect_ok();
     assert_eq!(settings(&wide).await["autonomy_level"], 0);
 }
 
 #[actix_web::test]
 async fn s1_changes_at_the_same_time_are_all_kept() {
-    let house = TestServerBuilder::tour(ProviderProtocol::OpenAi).start().await;
+    let server = TestServerBuilder::tour(ProviderProtocol::OpenAi).start().await;
     for round in 0..10 {
-        let session = house.create_session(json!({})).await;
+        let session = server.create_session(json!({})).await;
         let path = format!("/agent/session/{session}/settings");
         let title = format!("round {round}");
         let (narrowed, blocked, named) = tokio::join!(
-            house.patch(&path, json!({"autonomy_level": 0})),
-            house.patch(&path, json!({"blocked_tools": ["get_war_losses"]})),
-            house.patch(&path, json!({ "title": title })),
+            server.patch(&path, json!({"autonomy_level": 0})),
+            server.patch(&path, json!({"blocked_tools": ["get_war_losses"]})),
+            server.patch(&path, json!({ "title": title })),
         );
         for answer in [narrowed, blocked, named] {
             answer.expect_ok();
         }
-        let now = house.get(&format!("/agent/session/{session}")).await.expect_ok();
+        let now = server.get(&format!("/agent/session/{session}")).await.expect_ok();
         assert_eq!(now["settings"]["autonomy_level"], 0, "{now}");
         assert_eq!(now["settings"]["blocked_tools"], json!(["get_war_losses"]), "{now}");
         assert_eq!(now["title"], title.as_str(), "{now}");

@@ -1,5 +1,5 @@
-//! A client's ears: server-sent events and WebSockets, read by a few lines of our own, so that the
-//! server's parsers are not what judges the server.
+//! Test clients for server-sent events and WebSockets. They parse frames themselves, so that the
+//! tests do not depend on the server's parsers.
 
 use crate::harness::{TEST_TIMEOUT, TOKEN};
 use futures::{SinkExt as _, StreamExt as _};
@@ -11,10 +11,10 @@ use tokio_tungstenite::{
     tungstenite::{Message, client::IntoClientRequest as _},
 };
 
-/// One thing the server said.
+/// A frame that the server sent.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Frame {
-    /// Where the client is now; empty for control frames.
+    /// The client's cursor after this frame; empty for control frames.
     pub(crate) cursor: String,
     pub(crate) data: Value,
 }
@@ -41,23 +41,23 @@ impl Stream {
         Self { response, unread: Vec::new(), ready: VecDeque::new() }
     }
 
-    /// The next frame, or nothing at the end.
+    /// The next frame, or `None` at the end of the stream.
     pub(crate) async fn next(&mut self) -> Option<Frame> {
         loop {
             if let Some(frame) = self.ready.pop_front() {
                 return Some(frame);
             }
-            let bytes = self.response.chunk().await.expect("the stream goes on")?;
+            let bytes = self.response.chunk().await.expect("the stream can be read")?;
             self.unread.extend_from_slice(&bytes);
             while let Some(end) = self.unread.windows(2).position(|pair| pair == b"\n\n") {
                 let block: Vec<u8> = self.unread.drain(..end + 2).collect();
                 let block = String::from_utf8(block).expect("events are UTF-8");
-                self.ready.extend(frame(&block));
+                self.ready.extend(parse_frame(&block));
             }
         }
     }
 
-    /// Frames up to the first of that type, with it.
+    /// Reads up to and including the first frame of type `kind`.
     pub(crate) async fn read_until(&mut self, kind: &str) -> Vec<Frame> {
         let mut frames = Vec::new();
         while let Some(frame) = self.next().await {
@@ -70,16 +70,16 @@ impl Stream {
         panic!("no {kind} in {}", format_frames(&frames));
     }
 
-    /// Frames until the text of the open message is at least so long.
+    /// Reads until the streamed text has at least `chars` characters.
     pub(crate) async fn read_text(&mut self, chars: usize) -> Vec<Frame> {
         let mut frames = Vec::new();
         while streamed_text(&frames).chars().count() < chars {
-            frames.push(self.next().await.expect("the text goes on"));
+            frames.push(self.next().await.expect("the stream has more text"));
         }
         frames
     }
 
-    /// All that is left.
+    /// Reads all remaining frames.
     pub(crate) async fn read_to_end(&mut self) -> Vec<Frame> {
         let mut frames = Vec::new();
         while let Some(frame) = self.next().await {
@@ -89,12 +89,12 @@ impl Stream {
     }
 }
 
-fn frame(block: &str) -> Option<Frame> {
+fn parse_frame(block: &str) -> Option<Frame> {
     let field = |name: &str| {
         let mut lines = block.lines();
         lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
     };
-    assert_eq!(field("event"), None, "frames have no name");
+    assert_eq!(field("event"), None, "frames have no event name");
     let data = serde_json::from_str(field("data")?).expect("data is JSON");
     Some(Frame { cursor: field("id").unwrap_or_default().to_owned(), data })
 }
@@ -107,13 +107,13 @@ impl Socket {
         Self::open_as(base, path, TOKEN).await
     }
 
-    /// The same, with somebody's own credential.
+    /// Opens a WebSocket with the given token.
     pub(crate) async fn open_as(base: &str, path: &str, token: &str) -> Self {
-        let mut request = format!("{base}{path}").into_client_request().expect("it is an address");
-        let bearer = format!("Bearer {token}").parse().expect("it is a header");
+        let mut request = format!("{base}{path}").into_client_request().expect("the URL is valid");
+        let bearer = format!("Bearer {token}").parse().expect("the token is a valid header");
         request.headers_mut().insert("authorization", bearer);
-        let opened = tokio::time::timeout(TEST_TIMEOUT, tokio_tungstenite::connect_async(request));
-        Self(opened.await.expect("the server answers").expect("the socket opens").0)
+        let socket = tokio::time::timeout(TEST_TIMEOUT, tokio_tungstenite::connect_async(request));
+        Self(socket.await.expect("the server answers").expect("the socket opens").0)
     }
 
     pub(crate) async fn send(&mut self, frame: Value) {
@@ -125,9 +125,9 @@ impl Socket {
     }
 
     pub(crate) async fn next(&mut self) -> Value {
-        // Over all of it: pings are no news.
+        // The timeout covers all messages until the next text: pings do not extend it.
         let text = tokio::time::timeout(TEST_TIMEOUT, self.next_text()).await;
-        serde_json::from_str(&text.expect("the server has something to say")).expect("it is JSON")
+        serde_json::from_str(&text.expect("the server sends a frame")).expect("a frame is JSON")
     }
 
     async fn next_text(&mut self) -> String {
@@ -140,7 +140,7 @@ impl Socket {
         }
     }
 
-    /// Frames up to the first of that type, with it.
+    /// Reads up to and including the first frame of type `kind`.
     pub(crate) async fn read_until(&mut self, kind: &str) -> Vec<Value> {
         let mut frames = Vec::new();
         loop {
@@ -153,7 +153,7 @@ impl Socket {
         }
     }
 
-    /// The answer to the frame of that id, and what came before it.
+    /// Reads up to the response to the frame `id`; returns it and the frames before it.
     pub(crate) async fn read_response(&mut self, id: &str) -> (Value, Vec<Value>) {
         let mut before = Vec::new();
         loop {
@@ -166,22 +166,22 @@ impl Socket {
     }
 }
 
-/// The types, with deltas of text as one, and without what only says how things are stored.
+/// The types of the frames; consecutive text deltas count as one.
 pub(crate) fn kinds(frames: &[Frame]) -> Vec<&str> {
     let mut kinds: Vec<_> = frames.iter().map(Frame::kind).collect();
     kinds.dedup_by(|next, before| *next == "text" && *before == "text");
     kinds
 }
 
-/// The same, of these types only.
-pub(crate) fn kinds_of<'a>(frames: &'a [Frame], wanted: &[&str]) -> Vec<&'a str> {
+/// The types of the frames that are among `selected`; consecutive text deltas count as one.
+pub(crate) fn kinds_of<'a>(frames: &'a [Frame], selected: &[&str]) -> Vec<&'a str> {
     let mut kinds: Vec<_> =
-        frames.iter().map(Frame::kind).filter(|kind| wanted.contains(kind)).collect();
+        frames.iter().map(Frame::kind).filter(|kind| selected.contains(kind)).collect();
     kinds.dedup_by(|next, before| *next == "text" && *before == "text");
     kinds
 }
 
-/// All text that was streamed.
+/// The concatenated text deltas.
 pub(crate) fn streamed_text(frames: &[Frame]) -> String {
     frames.iter().filter(|frame| frame.kind() == "text").map(|frame| frame.text("text")).collect()
 }
@@ -192,19 +192,19 @@ pub(crate) fn last_message_text(frames: &[Frame]) -> &str {
     last.map_or("", |frame| frame.text("text"))
 }
 
-/// Those of one type.
-pub(crate) fn of_kind<'a>(frames: &'a [Frame], kind: &str) -> Vec<&'a Frame> {
+/// The frames of type `kind`.
+pub(crate) fn frames_of_kind<'a>(frames: &'a [Frame], kind: &str) -> Vec<&'a Frame> {
     frames.iter().filter(|frame| frame.kind() == kind).collect()
 }
 
-/// The only one of its type.
+/// The frame of type `kind`; panics unless there is exactly one.
 pub(crate) fn single_frame<'a>(frames: &'a [Frame], kind: &str) -> &'a Frame {
-    let found = of_kind(frames, kind);
-    assert_eq!(found.len(), 1, "of {kind} in {}", format_frames(frames));
-    found[0]
+    let matches = frames_of_kind(frames, kind);
+    assert_eq!(matches.len(), 1, "number of {kind} frames in {}", format_frames(frames));
+    matches[0]
 }
 
-/// For people who read a failure.
+/// Formats frames for the message of a failed assertion.
 pub(crate) fn format_frames(frames: &[Frame]) -> String {
     frames.iter().map(|frame| format!("\n{} {}", frame.cursor, frame.data)).collect()
 }

@@ -52,13 +52,13 @@ pub(crate) fn environment(url: &str) -> Vec<(String, String)> {
 impl Terminal {
     /// `greenroom` with these arguments, in a terminal of that size, with more environment.
     pub(crate) fn open(
-        house: &TestServer,
+        server: &TestServer,
         columns: u16,
         rows: u16,
         args: &[&str],
         env: &[(&str, &str)],
     ) -> Self {
-        Self::open_at(house.url(), house.folder(), columns, rows, args, env)
+        Self::open_at(server.url(), server.folder(), columns, rows, args, env)
     }
 
     /// The same, for a server at that address.

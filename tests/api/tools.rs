@@ -3,7 +3,7 @@
 use crate::{
     harness::{MODEL_KEY, TestServerBuilder},
     scripts::tool_call_script,
-    stream::{Frame, format_frames, last_message_text, of_kind, single_frame},
+    stream::{Frame, format_frames, last_message_text, frames_of_kind, single_frame},
 };
 use greenroom::rehearsal::ProviderProtocol;
 use serde_json::{Value, json};
@@ -16,27 +16,27 @@ const TEST_TOOLS: &str =
 fn with_test_tools(wire: ProviderProtocol, tool: &str, arguments: &str) -> TestServerBuilder {
     TestServerBuilder::with_script(wire, &tool_call_script(tool, arguments))
         .with_config(TEST_TOOLS)
-        .market("MARKET_TEST_TOOLS", "1")
+        .with_market_env("MARKET_TEST_TOOLS", "1")
 }
 
 async fn t4_a_huge_result_is_cut_with_a_marker(wire: ProviderProtocol) {
-    let house = with_test_tools(wire, "test_huge_result", "{ bytes = 50000000 }").start().await;
-    let session = house.create_session_at(1).await;
-    let frames = house.chat_to_end(&session, "go").await;
+    let server = with_test_tools(wire, "test_huge_result", "{ bytes = 50000000 }").start().await;
+    let session = server.create_session_at(1).await;
+    let frames = server.chat_to_end(&session, "go").await;
     let completed = &single_frame(&frames, "tool_call_completed").data;
     assert_eq!(completed["truncated"], true);
     let result = completed["result"].as_str().unwrap();
     assert!(result.len() <= 256 * 1024, "{} bytes", result.len());
     let end = &result[result.len() - 120..];
     assert!(end.contains("cut") || end.contains("truncated"), "a marker, in {end:?}");
-    assert!(house.rehearsal.requests()[1].body.to_string().len() < 600 * 1024);
-    assert_eq!(last_message_text(&house.chat_to_end(&session, "again").await), "Here I am.");
+    assert!(server.rehearsal.requests()[1].body.to_string().len() < 600 * 1024);
+    assert_eq!(last_message_text(&server.chat_to_end(&session, "again").await), "Here I am.");
 }
 
 async fn e6_odd_values_reach_client_and_model(wire: ProviderProtocol) {
-    let house = with_test_tools(wire, "test_odd_values", "{}").start().await;
-    let session = house.create_session_at(1).await;
-    let frames = house.chat_to_end(&session, "go").await;
+    let server = with_test_tools(wire, "test_odd_values", "{}").start().await;
+    let session = server.create_session_at(1).await;
+    let frames = server.chat_to_end(&session, "go").await;
     let result = &single_frame(&frames, "tool_call_completed").data["result"];
     assert_eq!(result["astral"], "🚀");
     assert_eq!(result["largest_u64"], json!(u64::MAX));
@@ -47,70 +47,70 @@ async fn e6_odd_values_reach_client_and_model(wire: ProviderProtocol) {
         "{}",
         format_frames(&frames)
     );
-    assert_eq!(house.events(&session).await.len(), replayed(&house, &session).await.len());
+    assert_eq!(server.events(&session).await.len(), replayed(&server, &session).await.len());
 }
 
-async fn replayed(house: &crate::harness::TestServer, session: &str) -> Vec<Frame> {
-    let frames = house.wait_for_event(session, "done").await;
+async fn replayed(server: &crate::harness::TestServer, session: &str) -> Vec<Frame> {
+    let frames = server.wait_for_event(session, "done").await;
     frames.into_iter().filter(|frame| frame.kind() != "text").collect()
 }
 
 #[actix_web::test]
 async fn s6_a_running_tool_is_cancelled_and_its_progress_was_seen() {
     let scan = tool_call_script("scan_opportunities", "{ region_id = 10000002, seconds = 500 }");
-    let house = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &scan).start().await;
-    let session = house.create_session_at(1).await;
-    let mut stream = house.chat(&session, "go").await;
+    let server = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &scan).start().await;
+    let session = server.create_session_at(1).await;
+    let mut stream = server.chat(&session, "go").await;
     let frames = stream.read_until("tool_call_progress").await;
     let progress = &frames.last().unwrap().data;
     assert!(progress["progress"].is_number() && progress["tool"] == "scan_opportunities");
     let path = format!("/agent/session/{session}/cancel");
-    house.post(&path, json!({})).await.expect_ok();
+    server.post(&path, json!({})).await.expect_ok();
     let rest = stream.read_to_end().await;
     assert_eq!(single_frame(&rest, "tool_call_failed").data["reason"], "cancelled");
     assert_eq!(single_frame(&rest, "done").data["outcome"], "cancelled");
     // The tool heard of it.
-    house
-        .wait_until("the scan stops", |house| {
-            house.effects().iter().any(|line| line.to_string().contains("scan_cancelled"))
+    server
+        .wait_until("the scan stops", |server| {
+            server.effects().iter().any(|line| line.to_string().contains("scan_cancelled"))
         })
         .await;
-    assert_eq!(last_message_text(&house.chat_to_end(&session, "again").await), "Here I am.");
+    assert_eq!(last_message_text(&server.chat_to_end(&session, "again").await), "Here I am.");
 }
 
 #[actix_web::test]
 async fn t2_a_server_that_dies_comes_back() {
-    let house = with_test_tools(ProviderProtocol::OpenAi, "test_crash", "{}").start().await;
-    let session = house.create_session_at(1).await;
-    let frames = house.chat_to_end(&session, "go").await;
+    let server = with_test_tools(ProviderProtocol::OpenAi, "test_crash", "{}").start().await;
+    let session = server.create_session_at(1).await;
+    let frames = server.chat_to_end(&session, "go").await;
     let failed = &single_frame(&frames, "tool_call_failed").data;
     assert_eq!(failed["retries_exhausted"], true, "{failed}");
-    assert_eq!(of_kind(&frames, "tool_call_retrying").len(), 1);
+    assert_eq!(frames_of_kind(&frames, "tool_call_retrying").len(), 1);
     assert_eq!(single_frame(&frames, "done").data["outcome"], "completed");
-    let tools = house.get("/agent/tools").await.expect_ok();
+    let tools = server.get("/agent/tools").await.expect_ok();
     assert!(tools["tools"].as_array().unwrap().len() >= 20, "they stay known: {tools}");
 }
 
 #[actix_web::test]
 async fn t2_a_server_that_will_not_start_stops_nobody() {
     let broken = "[mcpServers.broken]\ncommand = '/nonexistent/program'";
-    let house =
+    let server =
         TestServerBuilder::tour(ProviderProtocol::Anthropic).with_config(broken).start().await;
-    let listed = house.get("/admin/actors?kind=ToolConnection").await.expect_ok();
+    let listed = server.get("/admin/actors?kind=ToolConnection").await.expect_ok();
     let actors = listed["actors"].as_array().unwrap();
     let broken = actors.iter().find(|actor| actor["state"] != "ready").unwrap();
     assert!(broken["path"].as_str().unwrap().ends_with("broken"), "{broken}");
     assert!(!broken["last_error"].as_str().unwrap().is_empty(), "{broken}");
-    let servers = house.get("/agent/tools").await.expect_ok()["servers"].clone();
+    let servers = server.get("/agent/tools").await.expect_ok()["servers"].clone();
     let of = |name: &str| {
         let servers = servers.as_array().unwrap();
         servers.iter().find(|server| server["name"] == name).unwrap().clone()
     };
     assert_eq!(of("market")["state"], "ready");
     assert!(of("broken")["reason"].as_str().unwrap().contains("/nonexistent/program"), "{servers}");
-    let session = house.create_session_at(1).await;
+    let session = server.create_session_at(1).await;
     let frames =
-        house.chat_to_end(&session, "What is the current sell price of Tritanium in Jita?").await;
+        server.chat_to_end(&session, "What is the current sell price of Tritanium in Jita?").await;
     assert!(last_message_text(&frames).contains("4.12 ISK"));
 }
 
@@ -123,10 +123,10 @@ async fn t4_a_call_that_takes_too_long_is_given_up() {
         &tool_call_script("test_hang", "{}"),
     )
     .with_config(quick);
-    let house = setup.market("MARKET_TEST_TOOLS", "1").start().await;
-    let session = house.create_session_at(1).await;
-    let frames = house.chat_to_end(&session, "go").await;
-    assert_eq!(of_kind(&frames, "tool_call_retrying").len(), 1);
+    let server = setup.with_market_env("MARKET_TEST_TOOLS", "1").start().await;
+    let session = server.create_session_at(1).await;
+    let frames = server.chat_to_end(&session, "go").await;
+    assert_eq!(frames_of_kind(&frames, "tool_call_retrying").len(), 1);
     let failed = &single_frame(&frames, "tool_call_failed").data;
     assert_eq!(
         (&failed["reason"], &failed["retries_exhausted"]),
@@ -137,15 +137,15 @@ async fn t4_a_call_that_takes_too_long_is_given_up() {
 #[actix_web::test]
 async fn e7_calls_are_logged_redacted_and_failures_as_warnings() {
     let arguments = "{ name = 'Home', system = 'Jita', password = 'open sesame' }";
-    let house = TestServerBuilder::with_script(
+    let server = TestServerBuilder::with_script(
         ProviderProtocol::Anthropic,
         &tool_call_script("create_bookmark", arguments),
     )
     .start()
     .await;
-    let session = house.create_session_at(1).await;
-    house.chat_to_end(&session, "go").await;
-    let log = std::fs::read_to_string(house.folder().join("server.log")).unwrap();
+    let session = server.create_session_at(1).await;
+    server.chat_to_end(&session, "go").await;
+    let log = std::fs::read_to_string(server.folder().join("server.log")).unwrap();
     let line = |message: &str| {
         let found = log.lines().find(|line| line.contains(message));
         found.unwrap_or_else(|| panic!("no {message} in {log}")).to_owned()
@@ -171,14 +171,14 @@ async fn e7_calls_are_logged_redacted_and_failures_as_warnings() {
 async fn e7_where_a_server_is_may_be_told_and_nothing_more() {
     let away = "[mcpServers.away]\nallow_private = true\n\
                 url = 'http://127.0.0.1:1/s/${MODEL_KEY}/mcp?key=QueryS3cret'";
-    let house =
+    let server =
         TestServerBuilder::tour(ProviderProtocol::Anthropic).with_config(away).start().await;
-    let listed = house.get("/agent/tools").await.expect_ok();
+    let listed = server.get("/agent/tools").await.expect_ok();
     let servers = listed["servers"].as_array().unwrap();
     let away = servers.iter().find(|server| server["name"] == "away").unwrap();
     let reason = away["reason"].as_str().unwrap();
     assert!(reason.contains("for url (http://127.0.0.1:1)"), "{reason}");
-    let log = std::fs::read_to_string(house.folder().join("server.log")).unwrap();
+    let log = std::fs::read_to_string(server.folder().join("server.log")).unwrap();
     // The library's own line has the whole address.
     assert!(log.contains("http://127.0.0.1:1/s/[redacted]/mcp?[redacted]"), "{log}");
     assert!(!log.contains(MODEL_KEY) && !log.contains("QueryS3cret"), "{log}");

@@ -2,7 +2,7 @@
 
 use crate::{
     harness::TestServerBuilder,
-    stream::{format_frames, kinds_of, last_message_text, of_kind, single_frame, streamed_text},
+    stream::{format_frames, kinds_of, last_message_text, frames_of_kind, single_frame, streamed_text},
 };
 use greenroom::rehearsal::ProviderProtocol;
 use serde_json::{Value, json};
@@ -40,11 +40,11 @@ const CLIENT_EVENT_TYPES: [&str; 8] = [
 ];
 
 async fn s2_e1_a_price_comes_from_the_tool(wire: ProviderProtocol) {
-    let house = TestServerBuilder::tour(wire).start().await;
+    let server = TestServerBuilder::tour(wire).start().await;
     let wish = json!({"character_id": 526_379_435, "autonomy_level": 1});
-    let session = house.create_session(wish).await;
+    let session = server.create_session(wish).await;
     let frames =
-        house.chat_to_end(&session, "What is the current sell price of Tritanium in Jita?").await;
+        server.chat_to_end(&session, "What is the current sell price of Tritanium in Jita?").await;
     let expected = [
         "thinking",
         "text",
@@ -71,7 +71,7 @@ async fn s2_e1_a_price_comes_from_the_tool(wire: ProviderProtocol) {
         "what was streamed is what is kept"
     );
     let iterations: Vec<_> =
-        of_kind(&frames, "thinking").iter().map(|frame| &frame.data["iteration"]).collect();
+        frames_of_kind(&frames, "thinking").iter().map(|frame| &frame.data["iteration"]).collect();
     assert_eq!(iterations, [1, 2]);
     let done = &single_frame(&frames, "done").data;
     assert_eq!(done["outcome"], "completed");
@@ -84,11 +84,11 @@ async fn s2_e1_a_price_comes_from_the_tool(wire: ProviderProtocol) {
 }
 
 async fn s3_names_are_looked_up_in_parallel(wire: ProviderProtocol) {
-    let house = TestServerBuilder::tour(wire).start().await;
-    let session = house.create_session_at(1).await;
+    let server = TestServerBuilder::tour(wire).start().await;
+    let session = server.create_session_at(1).await;
     let frames =
-        house.chat_to_end(&session, "Which ships were destroyed most in Jita last week?").await;
-    let started = of_kind(&frames, "tool_call_started");
+        server.chat_to_end(&session, "Which ships were destroyed most in Jita last week?").await;
+    let started = frames_of_kind(&frames, "tool_call_started");
     let tools: Vec<_> = started.iter().map(|frame| frame.text("tool")).collect();
     assert_eq!(tools[0], "get_war_losses");
     assert_eq!(tools[1..], ["get_item_info"; 6]);
@@ -96,17 +96,17 @@ async fn s3_names_are_looked_up_in_parallel(wire: ProviderProtocol) {
     let second = frames.iter().position(|frame| frame.data["iteration"] == 2).unwrap();
     let of_second = &frames[second..];
     let done = of_second.iter().position(|frame| frame.kind() == "tool_call_completed").unwrap();
-    assert_eq!(of_kind(&of_second[..done], "tool_call_attempt_started").len(), 6);
-    assert_eq!(of_kind(&frames, "tool_call_completed").len(), 7);
+    assert_eq!(frames_of_kind(&of_second[..done], "tool_call_attempt_started").len(), 6);
+    assert_eq!(frames_of_kind(&frames, "tool_call_completed").len(), 7);
     for words in ["**Rifter**: 287", "**Merlin**: 256"] {
         assert!(last_message_text(&frames).contains(words), "{}", last_message_text(&frames));
     }
 }
 
 async fn g8_an_order_waits_for_a_yes_and_is_placed_once(wire: ProviderProtocol) {
-    let house = TestServerBuilder::tour(wire).start().await;
-    let session = house.create_session_at(1).await;
-    let mut stream = house.chat(&session, "Buy 1000 Tritanium at market price").await;
+    let server = TestServerBuilder::tour(wire).start().await;
+    let session = server.create_session_at(1).await;
+    let mut stream = server.chat(&session, "Buy 1000 Tritanium at market price").await;
     let asked = stream.read_until("waiting_for_approval").await;
     let asked = &single_frame(&asked, "waiting_for_approval").data;
     let plan = &asked["plan"];
@@ -123,10 +123,10 @@ async fn g8_an_order_waits_for_a_yes_and_is_placed_once(wire: ProviderProtocol) 
         step["arguments"],
         json!({"type_id": 34, "region_id": 10_000_002, "side": "buy", "quantity": 1000, "price": 4.12})
     );
-    assert!(house.effects().is_empty(), "nothing happens before the yes");
+    assert!(server.effects().is_empty(), "nothing happens before the yes");
 
     let wish = json!({"session_id": session, "plan_id": plan["plan_id"]});
-    let decided = house.post("/agent/execute", wish).await.expect_ok();
+    let decided = server.post("/agent/execute", wish).await.expect_ok();
     assert_eq!((&decided["closed"], &decided["repeated"]), (&json!(true), &json!(false)));
     let rest = stream.read_to_end().await;
     let told_of = ["approval_decided", "tool_call_completed", "done"];
@@ -136,20 +136,20 @@ async fn g8_an_order_waits_for_a_yes_and_is_placed_once(wire: ProviderProtocol) 
         "{}",
         last_message_text(&rest)
     );
-    let effects = house.effects();
+    let effects = server.effects();
     assert_eq!(effects.len(), 1, "{effects:?}");
     assert_eq!(effects[0]["tool"], "market_order_create");
     assert_eq!(effects[0]["arguments"], step["arguments"]);
 }
 
 async fn g8_a_rejected_order_is_not_placed(wire: ProviderProtocol) {
-    let house = TestServerBuilder::tour(wire).start().await;
-    let session = house.create_session_at(1).await;
-    let mut stream = house.chat(&session, "Buy 1000 Tritanium at market price").await;
+    let server = TestServerBuilder::tour(wire).start().await;
+    let session = server.create_session_at(1).await;
+    let mut stream = server.chat(&session, "Buy 1000 Tritanium at market price").await;
     let asked = stream.read_until("waiting_for_approval").await;
     let plan_id = asked.last().unwrap().data["plan_id"].clone();
     let wish = json!({"session_id": session, "plan_id": plan_id, "reason": "too expensive today"});
-    house.post("/agent/reject", wish).await.expect_ok();
+    server.post("/agent/reject", wish).await.expect_ok();
     let rest = stream.read_to_end().await;
     let failed = &single_frame(&rest, "tool_call_failed").data;
     assert_eq!(failed["reason"], "rejected");
@@ -160,13 +160,13 @@ async fn g8_a_rejected_order_is_not_placed(wire: ProviderProtocol) {
     );
     assert!(last_message_text(&rest).contains("too expensive today"), "the model is told why");
     assert_eq!(single_frame(&rest, "done").data["outcome"], "completed");
-    assert_eq!(house.effects(), Vec::<Value>::new());
+    assert_eq!(server.effects(), Vec::<Value>::new());
 }
 
 async fn g7_a_transfer_is_denied_with_the_level_it_needs(wire: ProviderProtocol) {
-    let house = TestServerBuilder::tour(wire).start().await;
-    let session = house.create_session_at(1).await;
-    let frames = house.chat_to_end(&session, "Transfer 100M ISK to character XYZ").await;
+    let server = TestServerBuilder::tour(wire).start().await;
+    let session = server.create_session_at(1).await;
+    let frames = server.chat_to_end(&session, "Transfer 100M ISK to character XYZ").await;
     let denied = &single_frame(&frames, "authorization_denied").data;
     assert_eq!(denied["tool"], "wallet_transfer");
     let reason = denied["reason"].as_str().unwrap();
@@ -183,13 +183,13 @@ async fn g7_a_transfer_is_denied_with_the_level_it_needs(wire: ProviderProtocol)
         "the model is told, too: {}",
         last_message_text(&frames)
     );
-    assert!(house.calls().is_empty(), "the tool never hears of it");
+    assert!(server.calls().is_empty(), "the tool never hears of it");
 }
 
 async fn r2_a_flaky_tool_is_tried_again(wire: ProviderProtocol) {
-    let house = TestServerBuilder::tour(wire).with_config(QUICK).start().await;
-    let session = house.create_session_at(1).await;
-    let frames = house.chat_to_end(&session, "Get production cost for Stabber").await;
+    let server = TestServerBuilder::tour(wire).with_config(QUICK).start().await;
+    let session = server.create_session_at(1).await;
+    let frames = server.chat_to_end(&session, "Get production cost for Stabber").await;
     let expected = [
         "tool_call_started",
         "tool_call_retrying",
@@ -198,7 +198,7 @@ async fn r2_a_flaky_tool_is_tried_again(wire: ProviderProtocol) {
         "done",
     ];
     assert_eq!(kinds_of(&frames, &expected), expected);
-    let retries = of_kind(&frames, "tool_call_retrying");
+    let retries = frames_of_kind(&frames, "tool_call_retrying");
     for (retry, attempt) in retries.iter().zip([1, 2]) {
         assert_eq!(retry.data["attempt"], attempt);
         assert!(retry.data["delay_ms"].is_u64() && retry.data["until"].is_string());
@@ -209,14 +209,14 @@ async fn r2_a_flaky_tool_is_tried_again(wire: ProviderProtocol) {
         "{}",
         last_message_text(&frames)
     );
-    assert_eq!(house.calls().len(), 3);
+    assert_eq!(server.calls().len(), 3);
 }
 
 async fn r3_a_tool_that_never_recovers_does_not_end_the_run(wire: ProviderProtocol) {
-    let house = TestServerBuilder::tour(wire).with_config(QUICK).start().await;
-    let session = house.create_session_at(1).await;
-    let frames = house.chat_to_end(&session, "Get production cost for Vexor").await;
-    assert_eq!(of_kind(&frames, "tool_call_retrying").len(), 3);
+    let server = TestServerBuilder::tour(wire).with_config(QUICK).start().await;
+    let session = server.create_session_at(1).await;
+    let frames = server.chat_to_end(&session, "Get production cost for Vexor").await;
+    assert_eq!(frames_of_kind(&frames, "tool_call_retrying").len(), 3);
     let failed = &single_frame(&frames, "tool_call_failed").data;
     assert_eq!(failed["retries_exhausted"], true);
     assert_eq!(failed["reason"], "error");
@@ -226,13 +226,13 @@ async fn r3_a_tool_that_never_recovers_does_not_end_the_run(wire: ProviderProtoc
         "{}",
         last_message_text(&frames)
     );
-    assert_eq!(house.calls().len(), 4);
+    assert_eq!(server.calls().len(), 4);
 }
 
 async fn g3_a_reader_may_not_write(wire: ProviderProtocol) {
-    let house = TestServerBuilder::tour(wire).start().await;
-    let session = house.create_session_at(0).await;
-    let frames = house.chat_to_end(&session, "Update bookmark").await;
+    let server = TestServerBuilder::tour(wire).start().await;
+    let session = server.create_session_at(0).await;
+    let frames = server.chat_to_end(&session, "Update bookmark").await;
     let denied = &single_frame(&frames, "authorization_denied").data;
     let reason = denied["reason"].as_str().unwrap();
     assert!(reason.contains("requires autonomy level RECOMMENDATIONS (L1) or higher"), "{reason}");
@@ -242,30 +242,30 @@ async fn g3_a_reader_may_not_write(wire: ProviderProtocol) {
         "{}",
         last_message_text(&frames)
     );
-    assert!(house.calls().is_empty());
+    assert!(server.calls().is_empty());
 }
 
 async fn s2_four_steps_and_a_ranking(wire: ProviderProtocol) {
-    let house = TestServerBuilder::tour(wire).with_config(QUICK).start().await;
-    let session = house.create_session_at(1).await;
+    let server = TestServerBuilder::tour(wire).with_config(QUICK).start().await;
+    let session = server.create_session_at(1).await;
     let frames =
-        house.chat_to_end(&session, "Find profitable manufacturing opportunities in Jita").await;
-    assert_eq!(of_kind(&frames, "thinking").len(), 4);
-    assert_eq!(of_kind(&frames, "tool_call_started").len(), 7);
-    assert_eq!(of_kind(&frames, "tool_call_completed").len(), 7);
+        server.chat_to_end(&session, "Find profitable manufacturing opportunities in Jita").await;
+    assert_eq!(frames_of_kind(&frames, "thinking").len(), 4);
+    assert_eq!(frames_of_kind(&frames, "tool_call_started").len(), 7);
+    assert_eq!(frames_of_kind(&frames, "tool_call_completed").len(), 7);
     for words in ["| 1 | **Vexor** |", "My pick: start with the **Stabber**"] {
         assert!(last_message_text(&frames).contains(words), "{}", last_message_text(&frames));
     }
 }
 
 async fn a1_administrators_see_who_waits_for_whom(wire: ProviderProtocol) {
-    let house = TestServerBuilder::tour(wire).start().await;
-    let session = house.create_session_at(1).await;
-    let mut stream = house.chat(&session, "Buy 1000 Tritanium at market price").await;
+    let server = TestServerBuilder::tour(wire).start().await;
+    let session = server.create_session_at(1).await;
+    let mut stream = server.chat(&session, "Buy 1000 Tritanium at market price").await;
     let asked = stream.read_until("waiting_for_approval").await;
     let requested_at = asked.last().unwrap().data["plan"]["requested_at"].clone();
     let path = format!("/admin/actors?prefix=/sessions/{session}");
-    let listed = house.get(&path).await.expect_ok();
+    let listed = server.get(&path).await.expect_ok();
     let actor = &listed["actors"][0];
     assert_eq!(actor["path"], format!("/sessions/{session}"), "{listed}");
     assert_eq!((&actor["kind"], &actor["state"]), (&json!("Session"), &json!("waiting")));
@@ -275,9 +275,9 @@ async fn a1_administrators_see_who_waits_for_whom(wire: ProviderProtocol) {
     let since = actor["waiting"]["since"].as_str().unwrap();
     assert!(since >= requested_at.as_str().unwrap(), "{since} before {requested_at}");
     assert!(actor["mailbox_depth"].is_u64() && actor["handled"].as_u64() > Some(0), "{actor}");
-    let one = house.get(&format!("/admin/actors/sessions/{session}")).await.expect_ok();
+    let one = server.get(&format!("/admin/actors/sessions/{session}")).await.expect_ok();
     assert_eq!(one["actor"]["waiting"], actor["waiting"]);
-    let kinds = house.get("/admin/actors").await.expect_ok();
+    let kinds = server.get("/admin/actors").await.expect_ok();
     let kinds: Vec<_> =
         kinds["actors"].as_array().unwrap().iter().map(|actor| actor["kind"].clone()).collect();
     for kind in ["ApprovalDesk", "EventBus", "SessionRegistry", "ToolConnection", "Session"] {
@@ -286,26 +286,26 @@ async fn a1_administrators_see_who_waits_for_whom(wire: ProviderProtocol) {
 }
 
 async fn g10_an_approval_survives_the_servers_death(wire: ProviderProtocol) {
-    let mut house = TestServerBuilder::tour(wire).start().await;
-    let session = house.create_session_at(1).await;
-    let mut stream = house.chat(&session, "Buy 1000 Tritanium at market price").await;
+    let mut server = TestServerBuilder::tour(wire).start().await;
+    let session = server.create_session_at(1).await;
+    let mut stream = server.chat(&session, "Buy 1000 Tritanium at market price").await;
     let asked = stream.read_until("waiting_for_approval").await;
     let plan = asked.last().unwrap().data["plan"].clone();
-    house.kill_and_restart().await;
+    server.kill_and_restart().await;
 
-    let waiting = house.get("/agent/approvals?state=pending").await.expect_ok();
+    let waiting = server.get("/agent/approvals?state=pending").await.expect_ok();
     let found = &waiting["approvals"][0];
     for key in ["plan_id", "steps", "purpose", "deadline", "requested_at"] {
         assert_eq!(found[key], plan[key], "{key}");
     }
     let request = json!({"session_id": session, "plan_id": plan["plan_id"]});
-    let request = house.request(reqwest::Method::POST, "/agent/execute").json(&request);
+    let request = server.request(reqwest::Method::POST, "/agent/execute").json(&request);
     let rest =
-        house.stream(request.header("accept", "text/event-stream")).await.read_to_end().await;
+        server.stream(request.header("accept", "text/event-stream")).await.read_to_end().await;
     assert!(last_message_text(&rest).contains("is open"), "{}", format_frames(&rest));
     assert_eq!(single_frame(&rest, "done").data["outcome"], "completed");
-    assert_eq!(house.effects().len(), 1);
-    let asked = house.events(&session).await;
+    assert_eq!(server.effects().len(), 1);
+    let asked = server.events(&session).await;
     let asked = asked.iter().filter(|event| event["type"] == "waiting_for_approval");
     assert_eq!(asked.count(), 1, "nobody is asked twice");
 }

@@ -68,19 +68,19 @@ async fn a4_a_run_is_a_trace_with_a_span_for_each_attempt_and_each_wait(wire: Pr
     let endpoint = collector.start();
     let setup =
         TestServerBuilder::with_script(wire, &tool_call_script("market_order_create", ORDER));
-    let mut house =
+    let mut server =
         setup.with_top_level_config(&format!("otlp_endpoint = {endpoint:?}\n")).start().await;
-    let session = house.create_session_at(1).await;
-    let mut stream = house.chat(&session, "go").await;
+    let session = server.create_session_at(1).await;
+    let mut stream = server.chat(&session, "go").await;
     let asked = stream.read_until("waiting_for_approval").await;
     let plan_id = asked.last().unwrap().text("plan_id").to_owned();
-    house
+    server
         .post("/agent/execute", json!({"session_id": session, "plan_id": plan_id}))
         .await
         .expect_ok();
     let rest = stream.read_to_end().await;
     let run_id = single_frame(&rest, "done").text("run_id").replace('-', "");
-    assert!(house.stop().await.success(), "what is left is exported before the end");
+    assert!(server.stop().await.success(), "what is left is exported before the end");
 
     let spans = collector.spans();
     let named = |name: &str| -> Vec<&Span> {
@@ -113,10 +113,10 @@ async fn a4_a_run_is_a_trace_with_a_span_for_each_attempt_and_each_wait(wire: Pr
     assert_eq!(named("await_approval plan").len(), 1);
     // Providers and tools are told where they are in it.
     let told: Vec<_> =
-        house.rehearsal.requests().into_iter().filter_map(|request| request.traceparent).collect();
+        server.rehearsal.requests().into_iter().filter_map(|request| request.traceparent).collect();
     assert_eq!(told, [traceparent(first), traceparent(second)]);
     let [tool] = named("execute_tool market_order_create")[..] else { panic!("{spans:?}") };
-    assert_eq!(house.calls()[0]["_meta"]["traceparent"], traceparent(tool));
+    assert_eq!(server.calls()[0]["_meta"]["traceparent"], traceparent(tool));
 }
 
 const CALLER: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
@@ -128,30 +128,30 @@ async fn a4_a_run_belongs_to_the_trace_it_was_asked_for_in_also_after_a_restart(
     let endpoint = collector.start();
     let setup =
         TestServerBuilder::with_script(wire, &tool_call_script("market_order_create", ORDER));
-    let mut house =
+    let mut server =
         setup.with_top_level_config(&format!("otlp_endpoint = {endpoint:?}\n")).start().await;
-    let session = house.create_session_at(1).await;
-    let say = |house: &TestServer, message: &str, header: &str| {
+    let session = server.create_session_at(1).await;
+    let say = |server: &TestServer, message: &str, header: &str| {
         let body = json!({"session_id": session, "message": message, "until": "pause"});
-        let request = house.request(Method::POST, "/agent/chat/stream").json(&body);
+        let request = server.request(Method::POST, "/agent/chat/stream").json(&body);
         request.header("traceparent", header)
     };
-    let asked = house.stream(say(&house, "go", CALLER)).await.read_to_end().await;
+    let asked = server.stream(say(&server, "go", CALLER)).await.read_to_end().await;
     let plan_id = single_frame(&asked, "waiting_for_approval").text("plan_id").to_owned();
     // One that waits remembers, too; and what makes no sense is no reason to refuse.
-    let mut queued = house.stream(say(&house, "again", CALLER)).await;
+    let mut queued = server.stream(say(&server, "again", CALLER)).await;
     queued.read_until("message_queued").await;
-    house.kill_and_restart().await;
-    house
+    server.kill_and_restart().await;
+    server
         .post("/agent/execute", json!({"session_id": session, "plan_id": plan_id}))
         .await
         .expect_ok();
-    let mut heard = house.subscribe(&session, "0").await;
+    let mut heard = server.subscribe(&session, "0").await;
     heard.read_until("done").await;
     heard.read_until("done").await;
-    let own = house.stream(say(&house, "again", "nonsense")).await.read_to_end().await;
+    let own = server.stream(say(&server, "again", "nonsense")).await.read_to_end().await;
     let own = single_frame(&own, "done").text("run_id").replace('-', "");
-    assert!(house.stop().await.success());
+    assert!(server.stop().await.success());
 
     let spans = collector.spans();
     let mut runs: Vec<_> =
@@ -167,8 +167,8 @@ async fn a4_a_run_belongs_to_the_trace_it_was_asked_for_in_also_after_a_restart(
     assert_eq!((&tool.trace_id, &tool.parent_span_id), (&run.trace_id, &run.span_id));
     // The run's span reaches over the restart.
     assert!(run.start_time_unix_nano < tool.start_time_unix_nano, "{run:?}");
-    assert_eq!(house.calls()[0]["_meta"]["traceparent"], traceparent(tool));
-    let told = house.rehearsal.requests().into_iter().filter_map(|request| request.traceparent);
+    assert_eq!(server.calls()[0]["_meta"]["traceparent"], traceparent(tool));
+    let told = server.rehearsal.requests().into_iter().filter_map(|request| request.traceparent);
     let of_caller = &CALLER[..36];
     assert_eq!(told.filter(|told| told.starts_with(of_caller)).count(), 3);
 }
@@ -178,10 +178,10 @@ async fn a4_s8_what_a_child_does_is_done_in_its_parents_call() {
     let collector = Collector::default();
     let setup = crate::delegate::setup(ProviderProtocol::Anthropic);
     let endpoint = format!("otlp_endpoint = {:?}\n", collector.start());
-    let mut house = setup.with_top_level_config(&endpoint).start().await;
-    let session = house.create_session_at(1).await;
-    house.chat_to_end(&session, "ask researcher to look twice").await;
-    assert!(house.stop().await.success());
+    let mut server = setup.with_top_level_config(&endpoint).start().await;
+    let session = server.create_session_at(1).await;
+    server.chat_to_end(&session, "ask researcher to look twice").await;
+    assert!(server.stop().await.success());
     let spans = collector.spans();
     let named = |name: &str| spans.iter().find(|span| span.name == name).unwrap();
     let call = named("execute_tool delegate");
@@ -195,9 +195,9 @@ async fn a4_s8_what_a_child_does_is_done_in_its_parents_call() {
 async fn a4_a_collector_that_is_away_delays_nobody() {
     let setup = TestServerBuilder::tour(ProviderProtocol::OpenAi)
         .with_top_level_config("otlp_endpoint = \"http://127.0.0.1:9\"\n");
-    let mut house = setup.start().await;
-    let session = house.create_session_at(1).await;
-    let frames = house.chat_to_end(&session, "What is the price of PLEX?").await;
+    let mut server = setup.start().await;
+    let session = server.create_session_at(1).await;
+    let frames = server.chat_to_end(&session, "What is the price of PLEX?").await;
     assert_eq!(frames.last().unwrap().kind(), "done");
-    assert!(house.stop().await.success());
+    assert!(server.stop().await.success());
 }
