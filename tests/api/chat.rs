@@ -183,7 +183,10 @@ async fn g11_approval_answered_elsewhere_closes_and_the_draft_is_kept() {
     assert_eq!(server.effects().len(), 0);
     let waiting = server.get("/agent/approvals?state=pending").await.expect_ok();
     let id = waiting["approvals"][0]["approval_id"].as_str().unwrap().to_owned();
-    server.post(&format!("/agent/approvals/{id}"), json!({"decision": "approve"})).await.expect_ok();
+    server
+        .post(&format!("/agent/approvals/{id}"), json!({"decision": "approve"}))
+        .await
+        .expect_ok();
     terminal.wait_for_text("answered elsewhere: approved by admin (rest)").await;
     terminal.wait_for_text("tokens in").await;
     terminal.wait_until("the draft", |seen| seen.ends_with("› yes of course")).await;
@@ -220,7 +223,8 @@ async fn s6_ctrl_c_cancels_the_run_and_twice_exits() {
 #[actix_web::test]
 async fn d2_chat_reconnects_after_the_server_is_killed_mid_answer() {
     let script = format!("{STALLS_ONCE}{}", tool_call_script("market_order_create", ORDER));
-    let mut server = TestServerBuilder::with_script(ProviderProtocol::OpenAi, &script).start().await;
+    let mut server =
+        TestServerBuilder::with_script(ProviderProtocol::OpenAi, &script).start().await;
     let mut terminal = open(&server, &[]);
     terminal.wait_for_text("›").await;
     terminal.enter("stall");
@@ -384,7 +388,10 @@ async fn piped_message_prints_its_answer() {
     }
     let waiting = server.get("/agent/approvals?state=pending&limit=1").await.expect_ok();
     let id = waiting["approvals"][0]["approval_id"].as_str().unwrap().to_owned();
-    server.post(&format!("/agent/approvals/{id}"), json!({"decision": "approve"})).await.expect_ok();
+    server
+        .post(&format!("/agent/approvals/{id}"), json!({"decision": "approve"}))
+        .await
+        .expect_ok();
     let approved = wait_for_output(child).await;
     assert_eq!(approved.code, Some(0));
     assert!(approved.stdout.starts_with("Calling.\nRead: "), "{}", approved.stdout);
@@ -395,7 +402,12 @@ async fn piped_message_prints_its_answer() {
         (&["--agent", "a", "--session", "b"], "hi"),
     ] {
         let wrong = chat_piped(&server, args, message).await;
-        assert_eq!((wrong.code, wrong.stdout.as_str()), (Some(2), ""), "{args:?}: {}", wrong.stderr);
+        assert_eq!(
+            (wrong.code, wrong.stdout.as_str()),
+            (Some(2), ""),
+            "{args:?}: {}",
+            wrong.stderr
+        );
     }
     let unknown = chat_piped(&server, &["--agent", "nobody"], "hi").await;
     assert_eq!(unknown.code, Some(1));

@@ -198,7 +198,8 @@ async fn every_resource_answers_as_its_document_says() {
         .unwrap();
     doc.get(&server, &format!("/admin/actors{path}")).await;
     doc.post(&server, &format!("/admin/actors{path}/restart"), json!({})).await;
-    doc.expect_error(&server, "/admin/actors/nobody/stop", Some(json!({})), "actor_not_found").await;
+    doc.expect_error(&server, "/admin/actors/nobody/stop", Some(json!({})), "actor_not_found")
+        .await;
     let key = doc.post(&server, "/admin/keys", json!({"user_id": "ann", "role": "user"})).await;
     doc.get(&server, "/admin/keys").await;
     let key = format!("/admin/keys/{}", key["key_id"].as_str().unwrap());
@@ -213,7 +214,8 @@ async fn every_resource_answers_as_its_document_says() {
     doc.expect_error(&server, "/assets/nothing.js", None, "not_found").await;
     doc.expect_error(&server, "/gateway", None, "websocket_required").await;
     doc.expect_error(&server, "/agent/stream", None, "websocket_required").await;
-    doc.expect_error(&server, &format!("/agent/stream/{session}"), None, "websocket_required").await;
+    doc.expect_error(&server, &format!("/agent/stream/{session}"), None, "websocket_required")
+        .await;
 
     let missing: Vec<_> = names(&document.content)
         .filter(|name| !STREAMS.contains(name) && !document.called_operations.contains(*name))
@@ -252,7 +254,9 @@ async fn the_document_and_its_page_are_for_everybody_and_load_nothing_foreign() 
     }
     // Only what the page needs.
     for path in ["/docs/index.html", "/docs/swagger-initializer.js", "/docs/..%2f..%2fCargo.toml"] {
-        send(server.request_without_token(Method::GET, path)).await.expect_problem(404, "not_found");
+        send(server.request_without_token(Method::GET, path))
+            .await
+            .expect_problem(404, "not_found");
     }
 }
 

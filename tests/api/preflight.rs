@@ -3,7 +3,7 @@
 
 use crate::{
     harness::{TestServer, TestServerBuilder},
-    stream::{Stream, format_frames, last_message_text, frames_of_kind, single_frame},
+    stream::{Stream, format_frames, frames_of_kind, last_message_text, single_frame},
 };
 use greenroom::rehearsal::ProviderProtocol;
 use serde_json::{Value, json};
@@ -121,8 +121,10 @@ async fn g14_an_approved_order_runs_without_asking_again(wire: ProviderProtocol)
     assert_eq!(server.effects()[0]["arguments"]["quantity"], 1000);
     assert!(last_message_text(&rest).contains("Done: order"), "{}", last_message_text(&rest));
     // Three steps, of which the plan was none.
-    let iterations: Vec<_> =
-        frames_of_kind(&rest, "thinking").iter().map(|frame| frame.data["iteration"].clone()).collect();
+    let iterations: Vec<_> = frames_of_kind(&rest, "thinking")
+        .iter()
+        .map(|frame| frame.data["iteration"].clone())
+        .collect();
     assert_eq!(iterations, [1, 2, 3]);
 
     // A session's setting can be changed, and a message may say otherwise.
@@ -207,7 +209,10 @@ async fn g14_a_refused_plan_ends_the_run(wire: ProviderProtocol) {
     assert_eq!(server.post("/agent/reject", body.clone()).await.expect_ok()["repeated"], true);
     server.post("/agent/execute", body).await.expect_problem(409, "already_decided");
     // The session is usable.
-    assert_eq!(server.get(&format!("/agent/session/{session}")).await.expect_ok()["status"], "idle");
+    assert_eq!(
+        server.get(&format!("/agent/session/{session}")).await.expect_ok()["status"],
+        "idle"
+    );
 }
 
 async fn g14_nobody_looks_at_the_plan_in_time(wire: ProviderProtocol) {
@@ -225,14 +230,18 @@ async fn g14_nobody_looks_at_the_plan_in_time(wire: ProviderProtocol) {
         "{}",
         format_frames(&rest)
     );
-    server.post(&path, json!({"decision": "approve"})).await.expect_problem(409, "approval_expired");
+    server
+        .post(&path, json!({"decision": "approve"}))
+        .await
+        .expect_problem(409, "approval_expired");
     assert!(server.effects().is_empty());
 }
 
 async fn g14_a_plan_survives_the_servers_death_and_is_used_once(wire: ProviderProtocol) {
-    let mut server = TestServerBuilder::with_script(wire, &preflight_script(&[1000], &[1000, 1000]))
-        .start()
-        .await;
+    let mut server =
+        TestServerBuilder::with_script(wire, &preflight_script(&[1000], &[1000, 1000]))
+            .start()
+            .await;
     let session = server.create_session_at(1).await;
     let (_stream, plan, path) = start_until_preflight(&server, &session, "go").await;
     server.kill_and_restart().await;

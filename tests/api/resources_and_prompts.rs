@@ -71,7 +71,8 @@ async fn t1_a_model_reads_the_resources_that_its_agent_may_read(wire: ProviderPr
 async fn t1_what_an_agent_may_not_read_and_what_is_no_text() {
     let blob = "demo://resource/dynamic/blob/7";
     let allowed = "resources = ['everything:demo://resource/dynamic/*']";
-    let server = resource_setup(ProviderProtocol::Anthropic, blob).with_agent_config(allowed).start().await;
+    let server =
+        resource_setup(ProviderProtocol::Anthropic, blob).with_agent_config(allowed).start().await;
     let frames = go(&server).await;
     let result =
         single_frame(&frames, "tool_call_completed").data["result"].as_str().unwrap().to_owned();
@@ -82,7 +83,8 @@ async fn t1_what_an_agent_may_not_read_and_what_is_no_text() {
     );
 
     let document = "demo://resource/static/document/architecture.md";
-    let server = resource_setup(ProviderProtocol::OpenAi, document).with_agent_config(allowed).start().await;
+    let server =
+        resource_setup(ProviderProtocol::OpenAi, document).with_agent_config(allowed).start().await;
     let frames = go(&server).await;
     let error =
         single_frame(&frames, "tool_call_failed").data["error"].as_str().unwrap().to_owned();
@@ -103,7 +105,8 @@ async fn t1_what_an_agent_may_not_read_and_what_is_no_text() {
 async fn c3_a_servers_prompt_starts_a_run(wire: ProviderProtocol) {
     let script =
         tool_call_script("echo", "{ message = 'hello' }").replace("\"go\"", "\"/everything:\"");
-    let server = with_everything_server(TestServerBuilder::with_script(wire, &script)).start().await;
+    let server =
+        with_everything_server(TestServerBuilder::with_script(wire, &script)).start().await;
     let listed = server.get("/agent/workflows").await.expect_ok();
     let find = |name: &str| -> Value {
         let mut all = listed["workflows"].as_array().unwrap().iter();

@@ -3,7 +3,7 @@
 use crate::{
     harness::{MODEL_KEY, TestServerBuilder},
     scripts::tool_call_script,
-    stream::{Frame, format_frames, last_message_text, frames_of_kind, single_frame},
+    stream::{Frame, format_frames, frames_of_kind, last_message_text, single_frame},
 };
 use greenroom::rehearsal::ProviderProtocol;
 use serde_json::{Value, json};

@@ -2,7 +2,9 @@
 
 use crate::{
     harness::TestServerBuilder,
-    stream::{format_frames, kinds_of, last_message_text, frames_of_kind, single_frame, streamed_text},
+    stream::{
+        format_frames, frames_of_kind, kinds_of, last_message_text, single_frame, streamed_text,
+    },
 };
 use greenroom::rehearsal::ProviderProtocol;
 use serde_json::{Value, json};

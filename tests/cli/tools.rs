@@ -30,8 +30,7 @@ async fn g1_each_tool_is_listed_with_risk_reason_and_verdicts() {
 async fn g13_verdicts_depend_on_level_and_agent() {
     let workspace = TestWorkspace::new();
     let level = workspace.run(&["tools", "--level", "1"]).await;
-    level
-        .assert_prints(&["L1 REASON", "market_order_create write_high_risk ask catalog"]);
+    level.assert_prints(&["L1 REASON", "market_order_create write_high_risk ask catalog"]);
     let none = workspace.run(&["tools", "--level", "0"]).await;
     none.assert_prints(&["deny market_order_create is write_high_risk: requires autonomy level"]);
     assert!(!level.out.contains("L2"), "{}", level.out);
