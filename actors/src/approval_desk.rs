@@ -1,9 +1,10 @@
 //! The index of pending approvals with their sessions and deadlines (G10, G11).
 //!
-//! A pending approval holds neither a task nor a timer of its own: it is a stored row and an entry in
-//! this index, whose only timer is set to the earliest deadline. Sessions report approvals that were
-//! requested, answered or closed. At a deadline the desk wakes the session, which may have been
-//! passivated. Observers are notified that something has changed and read the change from the store.
+//! A pending approval holds neither a task nor a timer of its own: it is a stored row and an entry
+//! in this index, whose only timer is set to the earliest deadline. Sessions report approvals that
+//! were requested, answered or closed. At a deadline the desk wakes the session, which may have
+//! been passivated. Observers are notified that something has changed and read the change from the
+//! store.
 
 use crate::{
     limits::{DEADLINE_RETRY_DELAY, SHARED_ACTOR_MAILBOX_MAX},

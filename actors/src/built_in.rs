@@ -1,6 +1,6 @@
-//! Tools that are part of Greenroom: one more tool server, whose tools are functions in this process.
-//! The catalog, the policy, time limits, retries and the tool registry therefore treat them like any
-//! other tool.
+//! Tools that are part of Greenroom: one more tool server, whose tools are functions in this
+//! process. The catalog, the policy, time limits, retries and the tool registry therefore treat
+//! them like any other tool.
 //!
 //! A tool implements [`BuiltInTool`]; [`built_in_server`] builds the server of all of them.
 
@@ -33,8 +33,8 @@ pub trait BuiltInTool: Send + Sync + 'static {
     ) -> BoxFuture<'static, ToolOutcome>;
 }
 
-/// The tool `delegate` (S8), as lists and the catalog show it. A session that calls it starts a child
-/// session instead of a tool attempt, so the tool itself always fails.
+/// The tool `delegate` (S8), as lists and the catalog show it. A session that calls it starts a
+/// child session instead of a tool attempt, so the tool itself always fails.
 pub struct DelegateTool(RemoteTool);
 
 impl DelegateTool {

@@ -1,7 +1,7 @@
 //! Circuit breakers of models and tool servers (R4), each with a clock and a status board entry.
 //!
-//! A breaker is not an actor: callers check it and continue immediately, so its small state is behind
-//! a lock that is never held across a wait. The state machine is in `greenroom_core`.
+//! A breaker is not an actor: callers check it and continue immediately, so its small state is
+//! behind a lock that is never held across a wait. The state machine is in `greenroom_core`.
 
 use crate::{
     limits::{

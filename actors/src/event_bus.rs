@@ -1,10 +1,10 @@
 //! Distributes committed events and live deltas to subscribers.
 //!
 //! Each arbiter has one `EventBus` for its sessions. Sessions publish committed events, model
-//! streams publish deltas, subscribers subscribe. The bus keeps the open message of each session, so
-//! that a late subscriber can start inside it at any offset. It stores nothing else: a subscriber
-//! that falls behind is detached and catches up from the log. If a flush interval is configured,
-//! text and progress wait in a [`batch`] until its end.
+//! streams publish deltas, subscribers subscribe. The bus keeps the open message of each session,
+//! so that a late subscriber can start inside it at any offset. It stores nothing else: a
+//! subscriber that falls behind is detached and catches up from the log. If a flush interval is
+//! configured, text and progress wait in a `batch` until its end.
 
 mod batch;
 mod yield_policy;
@@ -86,7 +86,8 @@ pub struct SubscriptionHandle {
 }
 
 impl SubscriptionHandle {
-    /// Creates a handle for the subscriber that `status_entry` belongs to. It is not subscribed yet.
+    /// Creates a handle for the subscriber that `status_entry` belongs to. It is not subscribed
+    /// yet.
     pub fn new(status_entry: StatusEntry) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self { id: NEXT.fetch_add(1, Relaxed), detached: Arc::default(), status_entry }
@@ -124,8 +125,8 @@ struct Subscription {
 
 impl Subscription {
     /// Sends a message; returns false if the subscriber must be removed. A subscriber whose mailbox
-    /// is full is detached and gets this last message beyond its capacity. It notices the detachment
-    /// when it reads it.
+    /// is full is detached and gets this last message beyond its capacity. It notices the
+    /// detachment when it reads it.
     fn try_send(&self, message: &BusMessage) -> bool {
         self.handle.status_entry.record_sent();
         match self.recipient.try_send(message.clone()) {
@@ -180,7 +181,8 @@ impl EventBus {
         }
     }
 
-    /// Sends a message to the session's subscribers, immediately or at the end of the flush interval.
+    /// Sends a message to the session's subscribers, immediately or at the end of the flush
+    /// interval.
     fn send(&mut self, session_id: SessionId, message: &BusMessage, ctx: &mut Context<Self>) {
         let Some(channel) = self.channels.get_mut(&session_id) else { return };
         if self.flush_interval.is_zero() || channel.subscriptions.is_empty() {

@@ -28,7 +28,8 @@ pub struct LockRequestId {
 
 /// The actor that grants exclusive locks.
 pub struct ExclusiveLocks {
-    /// The requests for each key. A queue is never empty; a session has only a few requests at once.
+    /// The requests for each key. A queue is never empty; a session has only a few requests at
+    /// once.
     queues: BTreeMap<String, VecDeque<LockRequest>>,
     /// The number of requests that are not the first of their queue.
     waiting_count: usize,

@@ -40,8 +40,8 @@ pub enum FeedKind {
     Draining,
     /// The session was purged (S1). Not numbered; there is nothing to reconnect to.
     Purged,
-    /// The stream can't continue, for the given human-readable reason. The client reconnects with its
-    /// cursor.
+    /// The stream can't continue, for the given human-readable reason. The client reconnects with
+    /// its cursor.
     Broken(String),
 }
 

@@ -1,9 +1,9 @@
 //! A subscriber to the events of all sessions that are committed from now on, for administrators
 //! (A2, W2).
 //!
-//! It neither replays the log nor delivers deltas; a client that needs a complete session subscribes
-//! to that session. A subscriber that falls behind is closed with an error, because there is no
-//! single log to catch up from.
+//! It neither replays the log nor delivers deltas; a client that needs a complete session
+//! subscribes to that session. A subscriber that falls behind is closed with an error, because
+//! there is no single log to catch up from.
 
 use crate::{
     event_bus::{BusMessage, EventBus, SubscribeAll, SubscriptionHandle, Unsubscribe},

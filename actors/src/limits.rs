@@ -23,8 +23,8 @@ pub const SESSION_FAILURES_MAX: u32 = 3;
 pub const SESSION_FAILURE_WINDOW: Duration = Duration::from_secs(60);
 /// Delay before a failed session is restarted. Doubles with each failure.
 pub const SESSION_RESTART_DELAY: Duration = Duration::from_millis(50);
-/// Maximum elicitations of one tool attempt that wait to be recorded (T1). Beyond it, the tool waits
-/// before it can send another one.
+/// Maximum elicitations of one tool attempt that wait to be recorded (T1). Beyond it, the tool
+/// waits before it can send another one.
 pub const ELICITATION_BACKLOG_MAX: usize = 4;
 /// Minimum time between two progress events of one call (T5).
 pub const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);

@@ -1,8 +1,8 @@
 //! One attempt of a model call: from the request to the complete message.
 //!
-//! [`crate::session::Session`] starts it on its own arbiter. Text is published to the event bus as it
-//! arrives; the session receives one message, at the end of the attempt. The actor has no access to
-//! the log.
+//! [`crate::session::Session`] starts it on its own arbiter. Text is published to the event bus as
+//! it arrives; the session receives one message, at the end of the attempt. The actor has no access
+//! to the log.
 
 use crate::{
     event_bus::{EventBus, PublishDelta},

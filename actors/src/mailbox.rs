@@ -4,7 +4,7 @@
 //! `do_send` ignores the capacity of a mailbox and drops the message silently if the actor has
 //! stopped. Requests therefore use [`Mailbox::try_send`], which is bounded and returns an error.
 //! [`Mailbox::send`] is for messages that are bounded by construction: at most one answer for each
-//! accepted request, and committed events sent to a shared actor. [`send_over_capacity`] is for the
+//! accepted request, and committed events sent to a shared actor. `send_over_capacity` is for the
 //! last message to a subscriber that is being detached.
 
 use crate::status_board::StatusEntry;

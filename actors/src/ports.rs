@@ -35,8 +35,8 @@ pub trait Journal: Send + Sync + 'static {
     /// is a conflict (S1).
     async fn purge(&self, request: PurgeRequest) -> Result<(), JournalError>;
 
-    /// Returns at most `limit` events after `after_seq`, in order. Empty at the head and for sessions
-    /// that do not exist.
+    /// Returns at most `limit` events after `after_seq`, in order. Empty at the head and for
+    /// sessions that do not exist.
     async fn load_events(
         &self,
         session_id: SessionId,
@@ -313,8 +313,8 @@ pub struct ToolCall {
     pub late_result: LateResultHandler,
 }
 
-/// A callback for the result of an attempt that was given up. A late result may be the only evidence
-/// of what the call did. The default ignores it.
+/// A callback for the result of an attempt that was given up. A late result may be the only
+/// evidence of what the call did. The default ignores it.
 #[derive(Clone, Default)]
 pub struct LateResultHandler(Option<Arc<dyn Fn(ToolOutcome) + Send + Sync>>);
 
@@ -397,8 +397,8 @@ pub struct Progress {
 
 /// A receiver of metrics and log records.
 pub trait Meter: Send + Sync + 'static {
-    /// Records a committed event of a session with the given agent profile. Called between the commit
-    /// and its effects, so it must not block.
+    /// Records a committed event of a session with the given agent profile. Called between the
+    /// commit and its effects, so it must not block.
     fn record_event(&self, session_id: SessionId, agent: &AgentName, record: &EventRecord);
 
     /// Records that a session was rebuilt with this run in progress, before its further events.

@@ -1,7 +1,7 @@
 //! A cache of the results of read-only tools, valid for as long as the catalog allows (T6).
 //!
-//! A result is keyed by its tool's server and name and the digest of its arguments, regardless of the
-//! caller, because servers do not know the caller. The cache is bounded; the oldest results are
+//! A result is keyed by its tool's server and name and the digest of its arguments, regardless of
+//! the caller, because servers do not know the caller. The cache is bounded; the oldest results are
 //! evicted first.
 
 use crate::limits::{CACHED_BYTES_MAX, CACHED_RESULT_BYTES_MAX, CACHED_RESULTS_MAX};

@@ -101,8 +101,8 @@ pub enum CursorError {
 }
 
 impl Runtime {
-    /// Starts the actors, resumes sessions with an unfinished run, and tracks pending approvals with
-    /// their stored deadlines (D2). Must be called within a running actix system.
+    /// Starts the actors, resumes sessions with an unfinished run, and tracks pending approvals
+    /// with their stored deadlines (D2). Must be called within a running actix system.
     pub async fn start(params: RuntimeParams) -> Result<Self, JournalError> {
         let RuntimeParams {
             journal, models, tools, clock, status_board, governance, meter, ..

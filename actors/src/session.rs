@@ -138,8 +138,8 @@ pub struct Session {
     state: SessionState,
     own_mailbox: Option<Mailbox<Session>>,
     stream: Option<(AttemptId, Mailbox<LlmStream>)>,
-    /// The stream that was stopped for the current command: its attempt, whether it had streamed any
-    /// text, and its usage.
+    /// The stream that was stopped for the current command: its attempt, whether it had streamed
+    /// any text, and its usage.
     stopped_stream: Option<(AttemptId, bool, TokenUsage)>,
     executors: HashMap<AttemptId, Mailbox<ToolExecutor>>,
     delegations: HashMap<SessionId, Mailbox<Delegation>>,
@@ -268,7 +268,8 @@ impl Session {
             self.wake_timer = Some(ctx.run_later(delay, |actor, ctx| {
                 actor.wake_timer = None;
                 // The timer may fire while an append that has just started is in progress. The
-                // state is then about to change, and the input being committed sets the timer again.
+                // state is then about to change, and the input being committed sets the timer
+                // again.
                 if !ctx.waiting() {
                     actor.handle_fact(Input::Wake, ctx);
                 }

@@ -114,7 +114,8 @@ impl SessionRegistry {
         let registry = Mailbox::new(ctx.address(), self.status_entry.clone());
         let (deps, desk, bus) = (self.deps.clone(), self.desk.clone(), shard.bus.clone());
         let session_entry = status_entry.clone();
-        // `Actor::start_in_arbiter` uses a small mailbox until the actor runs; a burst would fill it.
+        // `Actor::start_in_arbiter` uses a small mailbox until the actor runs; a burst would fill
+        // it.
         let (sender, receiver) = channel(SESSION_MAILBOX_MAX);
         shard.arbiter.spawn_fn(move || {
             let session =
@@ -328,7 +329,8 @@ impl Handler<SessionEnded> for SessionRegistry {
     }
 }
 
-/// Starts sessions without sending them an input. Used at start for sessions with an unfinished run.
+/// Starts sessions without sending them an input. Used at start for sessions with an unfinished
+/// run.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct ResumeSessions(pub Vec<SessionId>);

@@ -50,7 +50,8 @@ struct EntryState {
     order_target: Mutex<Option<OrderTarget>>,
 }
 
-/// The orders an actor supports and their recipient. The weak address does not keep the actor alive.
+/// The orders an actor supports and their recipient. The weak address does not keep the actor
+/// alive.
 struct OrderTarget {
     accepted: &'static [ActorOrder],
     recipient: WeakRecipient<ExecuteOrder>,

@@ -6,9 +6,9 @@
 //! text, so the deltas always add up to the message, no matter if they were streamed, replayed or
 //! resumed in the middle.
 //!
-//! Items are handed to an [`Outlet`]. When the outlet is full, the subscriber unsubscribes and waits
-//! for [`OutletDrained`]; when the bus detaches the subscriber, it subscribes again. In both cases
-//! it then catches up from the log. It knows no transport and no dialect.
+//! Items are handed to an [`Outlet`]. When the outlet is full, the subscriber unsubscribes and
+//! waits for [`OutletDrained`]; when the bus detaches the subscriber, it subscribes again. In both
+//! cases it then catches up from the log. It knows no transport and no dialect.
 
 use crate::{
     event_bus::{BusMessage, EventBus, OpenMessage, Subscribe, SubscriptionHandle, Unsubscribe},

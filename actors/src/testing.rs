@@ -1,8 +1,8 @@
 //! In-memory implementations of every port for tests, with faults and gates.
 //!
 //! The tests of this crate and of others use them; a server does not. They satisfy the contracts of
-//! [`crate::ports`], and can violate each of them at a chosen moment. Tests do not sleep: they open a
-//! [`Gate`], or wait for a condition with [`TestRuntime::wait_for`] and [`eventually`].
+//! [`crate::ports`], and can violate each of them at a chosen moment. Tests do not sleep: they open
+//! a [`Gate`], or wait for a condition with [`TestRuntime::wait_for`] and [`eventually`].
 
 mod clock;
 mod gate;

@@ -1,5 +1,5 @@
-//! The connection to one tool server: starts the server, lists its tools, monitors the connection and
-//! reconnects it (T2).
+//! The connection to one tool server: starts the server, lists its tools, monitors the connection
+//! and reconnects it (T2).
 //!
 //! The actor owns the life cycle of the connection; the protocol is behind [`ToolServer`] and
 //! [`ToolClient`]. It stores the server's state in the `ServerDirectory`, where calls and
@@ -89,7 +89,8 @@ pub trait ToolClient: Send + Sync + 'static {
     fn close(&self) -> BoxFuture<'static, ()>;
 }
 
-/// The actor of one server's connection. It is started by [`crate::tool_servers::ToolServers::start`].
+/// The actor of one server's connection. It is started by
+/// [`crate::tool_servers::ToolServers::start`].
 pub struct ToolConnection {
     name: Arc<str>,
     server: Arc<dyn ToolServer>,
@@ -414,8 +415,8 @@ impl Handler<RestartConnection> for ToolConnection {
     }
 }
 
-/// Returns the delay after a number of consecutive failures. It doubles up to a cap. Up to half of it
-/// is random, so that servers that failed together do not reconnect together.
+/// Returns the delay after a number of consecutive failures. It doubles up to a cap. Up to half of
+/// it is random, so that servers that failed together do not reconnect together.
 fn reconnect_delay(failures: u32, seed: u64) -> Duration {
     let backoff = RECONNECT_DELAY_BASE.saturating_mul(2u32.saturating_pow(failures.min(16)));
     let delay = backoff.min(RECONNECT_DELAY_CAP);

@@ -217,7 +217,8 @@ impl Handler<CancelAttempt> for ToolExecutor {
 }
 
 /// Gives up the attempt on an administrator's order, as if its tool had crashed. A call that can
-/// safely be repeated is retried; for any other call, the unknown outcome needs an approval (A2, D3).
+/// safely be repeated is retried; for any other call, the unknown outcome needs an approval (A2,
+/// D3).
 impl Handler<ExecuteOrder> for ToolExecutor {
     type Result = ();
 

@@ -149,8 +149,8 @@ impl ToolServers {
         self.directory.version.subscribe()
     }
 
-    /// Reconnects a server. Returns false if there is no such server, or if its connection actor has
-    /// stopped.
+    /// Reconnects a server. Returns false if there is no such server, or if its connection actor
+    /// has stopped.
     pub fn restart(&self, name: &str) -> bool {
         self.results.remove_server(name);
         self.connections.get(name).is_some_and(|connection| {

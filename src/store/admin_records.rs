@@ -1,6 +1,6 @@
-//! API keys and the audit log: the queries for all databases, and the changes that are stored with an
-//! audit entry. Entries derived from events are stored with their commit. Must not know the meaning
-//! of an entry.
+//! API keys and the audit log: the queries for all databases, and the changes that are stored with
+//! an audit entry. Entries derived from events are stored with their commit. Must not know the
+//! meaning of an entry.
 
 use super::{
     Store,

@@ -1,7 +1,7 @@
 //! The stored form of a commit's events. Must not know the meaning of an event.
 //!
-//! Every stored commit has a format number, so that the form can change while old logs stay readable
-//! (D7). A released format is never changed or removed.
+//! Every stored commit has a format number, so that the form can change while old logs stay
+//! readable (D7). A released format is never changed or removed.
 
 use greenroom_core::{ids::Seq, session::EventRecord};
 use memchr::memchr2;

@@ -1,4 +1,5 @@
-//! The location of a database: a file, or a PostgreSQL server. The server's password is never shown.
+//! The location of a database: a file, or a PostgreSQL server. The server's password is never
+//! shown.
 
 use serde::{Deserialize, Deserializer, de};
 use sqlx::postgres::PgConnectOptions;
@@ -111,7 +112,8 @@ impl fmt::Debug for PostgresAddress {
 }
 
 impl DatabaseLocation {
-    /// True if the file does not exist. Always false for a server, which is checked when it is opened.
+    /// True if the file does not exist. Always false for a server, which is checked when it is
+    /// opened.
     pub fn is_missing(&self) -> bool {
         match self {
             Self::Sqlite(path) => !path.exists(),

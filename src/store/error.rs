@@ -1,5 +1,5 @@
-//! Errors of opening a database ([`StoreError`], for the operator), and the conversion of SQL errors
-//! to the port's [`JournalError`].
+//! Errors of opening a database ([`StoreError`], for the operator), and the conversion of SQL
+//! errors to the port's [`JournalError`].
 
 use greenroom_actors::ports::JournalError;
 use std::{fmt, io, path::PathBuf};

@@ -16,8 +16,8 @@ const GROUP_INTERVAL: Duration = Duration::from_millis(8);
 pub(super) struct GroupCommitTimer(Option<Instant>);
 
 impl GroupCommitTimer {
-    /// Returns the delay of a group with a commit. `None` means no delay; a timer of zero length would
-    /// take longer.
+    /// Returns the delay of a group with a commit. `None` means no delay; a timer of zero length
+    /// would take longer.
     pub(super) fn delay(&self, now: Instant) -> Option<Duration> {
         let elapsed = now.saturating_duration_since(self.0?);
         GROUP_INTERVAL.checked_sub(elapsed).filter(|remaining| !remaining.is_zero())

@@ -1,5 +1,5 @@
-//! Compare-and-append: decides which commits of a group follow the last event of their session (D1).
-//! Must not know how commits are stored.
+//! Compare-and-append: decides which commits of a group follow the last event of their session
+//! (D1). Must not know how commits are stored.
 
 use super::{stored_commit::StoredCommit, writer::WriterBackend};
 use greenroom_core::ids::{Seq, SessionId};
@@ -11,8 +11,8 @@ const CACHED_HEADS_MAX: usize = 64 * 1024;
 /// The source of the heads that commits are validated with.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum HeadSource {
-    /// The cached heads. A commit at the start of a log is accepted without loading the head, because
-    /// the table's key rejects a second one.
+    /// The cached heads. A commit at the start of a log is accepted without loading the head,
+    /// because the table's key rejects a second one.
     Cache,
     /// Only the stored heads.
     Database,

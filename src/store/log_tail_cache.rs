@@ -1,8 +1,8 @@
 //! An in-memory cache of each session's newest events and its session row.
 //!
 //! Subscribers and HTTP handlers read the end of a log repeatedly; the cache answers them without a
-//! query. The writer inserts each commit before it acknowledges it and clears the cache when a write
-//! fails. Correct only while this process is the only writer of the database.
+//! query. The writer inserts each commit before it acknowledges it and clears the cache when a
+//! write fails. Correct only while this process is the only writer of the database.
 //!
 //! The cache does not interpret events and never holds a complete long log.
 

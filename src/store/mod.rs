@@ -1,5 +1,5 @@
-//! The journal in a database: the log of every session, the rows derived from it, user settings, API
-//! keys and the audit log.
+//! The journal in a database: the log of every session, the rows derived from it, user settings,
+//! API keys and the audit log.
 //!
 //! Owns files, SQL and the stored form of events. Knows nothing of actors, HTTP or the meaning of
 //! events: it implements the port [`greenroom_actors::ports::Journal`] and is called through it.
@@ -141,8 +141,8 @@ impl Store {
         }
     }
 
-    /// Opens a database only for reading, even while a server has it open. Creates, migrates and locks
-    /// nothing.
+    /// Opens a database only for reading, even while a server has it open. Creates, migrates and
+    /// locks nothing.
     pub async fn open_read_only(
         database: impl Into<DatabaseLocation>,
     ) -> Result<ReadOnlyStore, StoreError> {
@@ -154,9 +154,9 @@ impl Store {
         self.writer.stats()
     }
 
-    /// Performs the cleanup that dropping the store does, for callers that can't ensure that they drop
-    /// the last reference: purged data is overwritten, and an SQLite file contains all data without
-    /// its write-ahead log.
+    /// Performs the cleanup that dropping the store does, for callers that can't ensure that they
+    /// drop the last reference: purged data is overwritten, and an SQLite file contains all data
+    /// without its write-ahead log.
     pub async fn checkpoint(&self) -> Result<(), JournalError> {
         self.writer.submit(|| Ok(writer::WriteRequest::Checkpoint)).await
     }

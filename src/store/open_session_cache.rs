@@ -1,9 +1,9 @@
-//! An in-memory cache of the users' open sessions. Every message needs the number of a user's running
-//! sessions (X4), and every new session the number of open ones.
+//! An in-memory cache of the users' open sessions. Every message needs the number of a user's
+//! running sessions (X4), and every new session the number of open ones.
 //!
-//! The writer loads a user's sessions between two writes, applies each commit before it acknowledges
-//! it, and clears the cache when a write fails. Correct only while this process is the only writer of
-//! the database. Must not know SQL.
+//! The writer loads a user's sessions between two writes, applies each commit before it
+//! acknowledges it, and clears the cache when a write fails. Correct only while this process is the
+//! only writer of the database. Must not know SQL.
 
 use super::stored_commit::StoredCommit;
 use greenroom_actors::ports::SessionCounts;

@@ -22,10 +22,10 @@ use greenroom_core::{
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 
-/// Selects the commits with the events after `$2`; the first commit may start before them. `$3` is at
-/// least the number of events to return, since each commit has at least one of them. The limit is a
-/// sum, as in every query here: SQLite inspects the value of a bare limit and prepares the statement
-/// again whenever another value is bound.
+/// Selects the commits with the events after `$2`; the first commit may start before them. `$3` is
+/// at least the number of events to return, since each commit has at least one of them. The limit
+/// is a sum, as in every query here: SQLite inspects the value of a bare limit and prepares the
+/// statement again whenever another value is bound.
 const SELECT_COMMITS: &str = "
     SELECT first_seq, last_seq, codec, events FROM commits
     WHERE session_id = $1 AND last_seq > $2 AND first_seq >= coalesce(
@@ -251,7 +251,8 @@ fn push_filters(sql: &mut SqlQuery, query: &ApprovalQuery) {
         sql.push_bind(" AND owner = ", owner.as_str());
     }
     if let Some(state) = query.state {
-        // Part of the text and not a bound value, so that the partial index of pending rows is used.
+        // Part of the text and not a bound value, so that the partial index of pending rows is
+        // used.
         sql.push(" AND state = '").push(state_name(state)).push("'");
     }
     if let Some(before) = query.before {

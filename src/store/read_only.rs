@@ -11,8 +11,8 @@ use greenroom_core::{
 };
 use std::fmt;
 
-/// A database opened only for reading. Each query sees a consistent state, but a server that has the
-/// database open may write between two queries.
+/// A database opened only for reading. Each query sees a consistent state, but a server that has
+/// the database open may write between two queries.
 pub struct ReadOnlyStore {
     read_pool: ReadPool,
     database: DatabaseLocation,

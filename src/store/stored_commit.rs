@@ -1,5 +1,5 @@
-//! The stored form of a commit, which is the same in every database. Must not know SQL, nor decide if
-//! a commit may be appended.
+//! The stored form of a commit, which is the same in every database. Must not know SQL, nor decide
+//! if a commit may be appended.
 
 use super::codec;
 use crate::audit;

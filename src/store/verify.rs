@@ -1,5 +1,5 @@
-//! Verifies the audit log of a database, even while a server has it open (X6). Only reads, and takes
-//! no lock.
+//! Verifies the audit log of a database, even while a server has it open (X6). Only reads, and
+//! takes no lock.
 
 use super::{
     DatabaseLocation, StoreError, admin_records, error::open_error, postgres,
@@ -18,8 +18,8 @@ pub enum AuditError {
     Store(#[from] StoreError),
 }
 
-/// Verifies every row of the audit log, and that the log still contains `anchor`, a row seen earlier.
-/// Returns the last row. Reads one consistent snapshot, even while a server is writing.
+/// Verifies every row of the audit log, and that the log still contains `anchor`, a row seen
+/// earlier. Returns the last row. Reads one consistent snapshot, even while a server is writing.
 pub async fn verify_audit(
     database: impl Into<DatabaseLocation>,
     anchor: Option<ChainHead>,

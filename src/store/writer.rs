@@ -1,5 +1,6 @@
 //! The only writer of the database: collects the waiting requests, writes them as one group, and
-//! answers each request (D4). Must not know SQL, which is in the [`WriterBackend`] of each database.
+//! answers each request (D4). Must not know SQL, which is in the [`WriterBackend`] of each
+//! database.
 //!
 //! The writer has its own thread and a small runtime, so that commits do not depend on the load of
 //! the actors' threads, and so that dropping the journal can wait for the last group.
@@ -47,8 +48,8 @@ const GROUP_BYTES_MAX: usize = 4 * 1024 * 1024;
 type WriteResult = Result<(), JournalError>;
 
 /// The database operations of the writer, on the only connection that writes. The backend connects
-/// when it is called without a connection. An operation that fails may leave a transaction open; the
-/// writer then calls [`disconnect`](Self::disconnect).
+/// when it is called without a connection. An operation that fails may leave a transaction open;
+/// the writer then calls [`disconnect`](Self::disconnect).
 pub(super) trait WriterBackend: Send + 'static {
     /// Returns the last event of each session; 0 for sessions that do not exist.
     async fn load_heads(&mut self, sessions: &[SessionId]) -> sqlx::Result<Vec<(SessionId, Seq)>>;
@@ -176,8 +177,8 @@ impl Writer {
         WriteStats { commits: commits.load(Relaxed), groups: groups.load(Relaxed) }
     }
 
-    /// Waits for room in the queue, builds the request, and waits for its result. A request is still
-    /// performed if its caller is dropped while it waits for the result.
+    /// Waits for room in the queue, builds the request, and waits for its result. A request is
+    /// still performed if its caller is dropped while it waits for the result.
     pub(super) async fn submit(
         &self,
         request: impl FnOnce() -> Result<WriteRequest, JournalError>,
@@ -311,8 +312,8 @@ impl<S: WriterBackend> WriterTask<S> {
         }
     }
 
-    /// Appends all commits that follow their session's head and whose preconditions are met. Returns
-    /// the result of each commit.
+    /// Appends all commits that follow their session's head and whose preconditions are met.
+    /// Returns the result of each commit.
     async fn append(
         &mut self,
         commits: &[&StoredCommit],
@@ -379,16 +380,17 @@ impl<S: WriterBackend> WriterTask<S> {
         self.backend.store_change(change, &row).await?;
         if let AuditedChange::Purge(session_id, _) = *change {
             self.log_tails.remove(session_id);
-            // The session's owner is not known here. Purges are rare, so the whole cache is cleared.
+            // The session's owner is not known here. Purges are rare, so the whole cache is
+            // cleared.
             self.open_sessions.clear();
         }
         self.audit_head = Some(head);
         Ok(true)
     }
 
-    /// Returns the last row of the audit log. If the stored head is missing, the chain continues from
-    /// an empty head, and a verification of the log reports it. Rejecting every write instead would
-    /// not help.
+    /// Returns the last row of the audit log. If the stored head is missing, the chain continues
+    /// from an empty head, and a verification of the log reports it. Rejecting every write instead
+    /// would not help.
     async fn load_audit_head(&mut self) -> sqlx::Result<ChainHead> {
         match self.audit_head {
             Some(head) => Ok(head),
@@ -416,8 +418,8 @@ impl<S: WriterBackend> WriterTask<S> {
         result.map_err(|error| journal_error(&error))
     }
 
-    /// Clears all cached state and drops the connection. After a failed write, the next one uses a new
-    /// connection without a transaction, and loads the stored heads.
+    /// Clears all cached state and drops the connection. After a failed write, the next one uses a
+    /// new connection without a transaction, and loads the stored heads.
     async fn reset(&mut self) {
         self.heads.clear();
         self.log_tails.clear();

@@ -99,8 +99,8 @@ impl DelegationLoop {
         }
     }
 
-    /// Runs until the child has closed and the parent has its last event. Returns the outcome of the
-    /// call if one is needed.
+    /// Runs until the child has closed and the parent has its last event. Returns the outcome of
+    /// the call if one is needed.
     pub(super) async fn run(mut self) -> Option<ToolOutcome> {
         if let Err(outcome) = self.start_child().await {
             return Some(outcome);

@@ -1,8 +1,8 @@
 //! A session's items that are held back for a flush interval and then sent together (E5). Free of
 //! I/O: the bus supplies the items and the time.
 //!
-//! Text and tool progress may wait. Every other item is sent immediately, after the waiting ones. The
-//! order of events is therefore preserved, and with it every cursor.
+//! Text and tool progress may wait. Every other item is sent immediately, after the waiting ones.
+//! The order of events is therefore preserved, and with it every cursor.
 
 use super::{BusMessage, TextDelta};
 use crate::limits::{BATCH_BYTES_MAX, BATCH_ITEMS_MAX};

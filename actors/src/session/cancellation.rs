@@ -24,7 +24,8 @@ impl Session {
         ctx.wait(stop.into_actor(self).map(move |outcome, actor, ctx| {
             let Command { input, reply } = command;
             let Some(StopOutcome::Partial(partial_message)) = outcome else {
-                // The stream had ended and its result is in the mailbox. Requeue the command after it.
+                // The stream had ended and its result is in the mailbox. Requeue the command after
+                // it.
                 actor.stream = None;
                 actor.commands_handled -= 1;
                 return actor.own_mailbox(ctx).send(Command { input, reply });
@@ -75,7 +76,8 @@ impl Session {
         (ends_run && is_streaming && self.would_change_state(input)).then(|| stream.clone())
     }
 
-    /// True if deciding `input` yields events. A rejected or repeated command does not stop a stream.
+    /// True if deciding `input` yields events. A rejected or repeated command does not stop a
+    /// stream.
     fn would_change_state(&self, input: &Input) -> bool {
         let (rules, clock) = (self.rules_for(input), &self.deps.clock);
         let env = Env::new(clock.now(), clock.seed(), &rules);

@@ -1,6 +1,6 @@
-//! Exclusive locks of a session's calls (T8): which are requested, which are held, and when they are
-//! released. A call keeps its lock across retries and releases it when the call ends or waits for an
-//! approval.
+//! Exclusive locks of a session's calls (T8): which are requested, which are held, and when they
+//! are released. A call keeps its lock across retries and releases it when the call ends or waits
+//! for an approval.
 
 use super::Session;
 use crate::exclusive_locks::{AcquireLock, LockRequestId, ReleaseLock};
@@ -96,8 +96,8 @@ impl Session {
         self.deps.exclusive_locks.send(AcquireLock { key, request_id, call_id, session });
     }
 
-    /// Releases the locks of calls that have ended, wait for an approval, or were granted a lock and
-    /// could not start. A lock holder must never wait for its own session.
+    /// Releases the locks of calls that have ended, wait for an approval, or were granted a lock
+    /// and could not start. A lock holder must never wait for its own session.
     pub(super) fn release_unused_locks(&mut self) {
         if self.locks.is_empty() {
             return;

@@ -7,9 +7,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A clock with reproducible seeds. It is paused or runs from a fixed instant; a test can advance it
-/// in both cases. Actor timers run in real time: an actor that waits for an instant of this clock
-/// notices an advance only at its next input.
+/// A clock with reproducible seeds. It is paused or runs from a fixed instant; a test can advance
+/// it in both cases. Actor timers run in real time: an actor that waits for an instant of this
+/// clock notices an advance only at its next input.
 #[derive(Debug)]
 pub struct ManualClock {
     millis: AtomicI64,

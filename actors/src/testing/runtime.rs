@@ -158,8 +158,8 @@ impl TestRuntimeBuilder {
 }
 
 impl TestRuntime {
-    /// Returns a builder with an agent called `default` under the default policy, without tools, and
-    /// a model without replies. Failed model calls are retried after 1 ms.
+    /// Returns a builder with an agent called `default` under the default policy, without tools,
+    /// and a model without replies. Failed model calls are retried after 1 ms.
     pub fn builder() -> TestRuntimeBuilder {
         let profile = AgentProfile {
             models: vec!["scripted".to_owned()],

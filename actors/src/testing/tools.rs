@@ -113,7 +113,8 @@ impl FakeTools {
         }
     }
 
-    /// Adds a tool of the given risk. `behave` is called for each attempt. Retries follow after 1 ms.
+    /// Adds a tool of the given risk. `behave` is called for each attempt. Retries follow after 1
+    /// ms.
     pub fn with_tool(
         self,
         name: &str,

@@ -92,8 +92,8 @@ impl Connector {
         }
     }
 
-    /// Connects again after the previous connection was lost. Terminates the previous connection, and
-    /// fails if another process holds the lock or if the schema has changed.
+    /// Connects again after the previous connection was lost. Terminates the previous connection,
+    /// and fails if another process holds the lock or if the schema has changed.
     pub(super) async fn reconnect_with_lock(
         &self,
         lock_timeout: Duration,

@@ -1,11 +1,11 @@
-//! The journal in a PostgreSQL database: connections, schema, the statements that write, and the lock
-//! that makes this process the only writer.
+//! The journal in a PostgreSQL database: connections, schema, the statements that write, and the
+//! lock that makes this process the only writer.
 //!
-//! The write connection holds an advisory lock of the database until it ends. Only the holder of the
-//! lock writes, and a lost connection keeps the lock until the server has finished its statement. The
-//! cached state of the database (heads, the end of the audit log, budgets) is therefore as reliable
-//! as with a file. A second server can't start, and a server that takes over after this one was cut
-//! off can't be disturbed by it.
+//! The write connection holds an advisory lock of the database until it ends. Only the holder of
+//! the lock writes, and a lost connection keeps the lock until the server has finished its
+//! statement. The cached state of the database (heads, the end of the audit log, budgets) is
+//! therefore as reliable as with a file. A second server can't start, and a server that takes over
+//! after this one was cut off can't be disturbed by it.
 
 mod backend;
 mod batch;

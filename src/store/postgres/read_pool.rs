@@ -1,5 +1,5 @@
-//! The pool of read connections, on its own thread: a connection belongs to the runtime that created
-//! it, and the callers are on many runtimes.
+//! The pool of read connections, on its own thread: a connection belongs to the runtime that
+//! created it, and the callers are on many runtimes.
 
 use super::connect::{Access, Connector, with_response_timeout};
 use crate::store::{PostgresAddress, sql::SqlQuery, writer::runtime};

@@ -22,7 +22,8 @@ const CHECK_NEWEST_ROWS: &str = "
     UNION ALL SELECT 'audit', json_valid(content) FROM (
         SELECT content FROM audit ORDER BY n DESC LIMIT 1)";
 
-/// Returns a description of the damage found in a file of `bytes` bytes. Requires the newest schema.
+/// Returns a description of the damage found in a file of `bytes` bytes. Requires the newest
+/// schema.
 pub(super) async fn find_corruption(
     connection: &mut SqliteConnection,
     bytes: u64,

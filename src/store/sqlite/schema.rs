@@ -1,5 +1,5 @@
-//! The schema version of an SQLite database, and the migrations to the newest one (D5). Must not know
-//! the purpose of the tables.
+//! The schema version of an SQLite database, and the migrations to the newest one (D5). Must not
+//! know the purpose of the tables.
 //!
 //! Migrations are embedded and append-only. The version is stored in SQLite's `user_version` and
 //! updated in the transaction of the migration.
