@@ -71,14 +71,14 @@ async fn t1_nobody_has_to_answer() {
     house.post(&path(&question), json!({"decision": "reject"})).await.expect_ok();
     let all = house.wait_for_event(&session, "done").await;
     let failed = &single_frame(&all, "tool_call_failed").data;
-    assert!(failed["error"].as_str().unwrap().contains("would not say"), "{failed}");
+    assert!(failed["error"].as_str().unwrap().contains("declined to choose"), "{failed}");
 
     // G10: nor in time.
     let session = house.create_session(json!({"agent": "quick"})).await;
     let frames = house.chat_to_end(&session, "go").await;
     single_frame(&frames, "approval_expired");
     let failed = &single_frame(&frames, "tool_call_failed").data;
-    assert!(failed["error"].as_str().unwrap().contains("nobody said"), "{failed}");
+    assert!(failed["error"].as_str().unwrap().contains("no hangar was chosen"), "{failed}");
 }
 
 #[actix_web::test]
@@ -89,7 +89,7 @@ async fn g13_a_headless_agent_declines() {
     let frames = house.chat_to_end(&session, "go").await;
     assert!(of_kind(&frames, "waiting_for_approval").is_empty(), "{}", format_frames(&frames));
     let failed = &single_frame(&frames, "tool_call_failed").data;
-    assert!(failed["error"].as_str().unwrap().contains("would not say"), "{failed}");
+    assert!(failed["error"].as_str().unwrap().contains("declined to choose"), "{failed}");
 }
 
 #[actix_web::test]

@@ -97,8 +97,8 @@ async fn check_market_elicitation(lifecycle: McpLifecycle) {
             ElicitationAnswer::Accepted(Some(json!({"hangar": "south", "crates": 2}))),
             Ok(json!({"type_id": 587, "item": "Rifter", "hangar": "south", "crates": 2})),
         ),
-        (ElicitationAnswer::Declined, Err("would not say")),
-        (ElicitationAnswer::Cancelled, Err("nobody said")),
+        (ElicitationAnswer::Declined, Err("declined to choose")),
+        (ElicitationAnswer::Cancelled, Err("no hangar was chosen")),
     ] {
         let (calling, mut asked, _) = call(&rig, tool, rifter.clone(), short);
         let question = asked.recv().await.expect("it asks");
@@ -160,7 +160,7 @@ fn t1_an_older_server_with_several_calls_under_way_asks_nobody() {
             call(&rig, "choose_hangar", json!({"type_id": 587}), PATIENCE);
         let outcome = calling.await.unwrap();
         assert!(
-            matches!(&outcome, ToolOutcome::Failed { error, .. } if error.contains("would not say")),
+            matches!(&outcome, ToolOutcome::Failed { error, .. } if error.contains("declined to choose")),
             "{outcome:?}"
         );
         assert!(asked.recv().await.is_none(), "it might be the wrong person");
