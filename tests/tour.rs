@@ -246,7 +246,7 @@ async fn m5_t7_tour_messages_with_writing_tools_succeed() {
     let create: [&[&str]; 1] = [&["create_shopping_list"]];
     tour.check("Create a shopping list named Week 12", &[], &create, &["**Week 12**"]).await;
     let delete: [&[&str]; 1] = [&["delete_shopping_list"]];
-    tour.check("Delete shopping list 1", &[], &delete, &["**Week 12** is gone"]).await;
+    tour.check("Delete shopping list 1", &[], &delete, &["**Week 12** was deleted"]).await;
     let stock: [&[&str]; 1] =
         [&["market_order_create", "market_order_create", "create_shopping_list"]];
     let words = ["100,000 Tritanium", "20,000 Pyerite", "**Next week**"];

@@ -72,14 +72,14 @@ async fn t1_g10_elicitation_can_be_rejected_or_expire() {
     server.post(&approval_path(&approval), json!({"decision": "reject"})).await.expect_ok();
     let all = server.wait_for_event(&session, "done").await;
     let failed = &single_frame(&all, "tool_call_failed").data;
-    assert!(failed["error"].as_str().unwrap().contains("would not say"), "{failed}");
+    assert!(failed["error"].as_str().unwrap().contains("declined to choose"), "{failed}");
 
     // G10: the elicitation expires at its deadline.
     let session = server.create_session(json!({"agent": "quick"})).await;
     let frames = server.chat_to_end(&session, "go").await;
     single_frame(&frames, "approval_expired");
     let failed = &single_frame(&frames, "tool_call_failed").data;
-    assert!(failed["error"].as_str().unwrap().contains("nobody said"), "{failed}");
+    assert!(failed["error"].as_str().unwrap().contains("no hangar was chosen"), "{failed}");
 }
 
 #[actix_web::test]
@@ -96,7 +96,7 @@ async fn g13_headless_agent_declines_elicitation() {
         format_frames(&frames)
     );
     let failed = &single_frame(&frames, "tool_call_failed").data;
-    assert!(failed["error"].as_str().unwrap().contains("would not say"), "{failed}");
+    assert!(failed["error"].as_str().unwrap().contains("declined to choose"), "{failed}");
 }
 
 #[actix_web::test]

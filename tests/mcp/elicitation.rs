@@ -98,8 +98,8 @@ async fn check_market_elicitation(lifecycle: McpLifecycle) {
             ElicitationAnswer::Accepted(Some(json!({"hangar": "south", "crates": 2}))),
             Ok(json!({"type_id": 587, "item": "Rifter", "hangar": "south", "crates": 2})),
         ),
-        (ElicitationAnswer::Declined, Err("would not say")),
-        (ElicitationAnswer::Cancelled, Err("nobody said")),
+        (ElicitationAnswer::Declined, Err("declined to choose")),
+        (ElicitationAnswer::Cancelled, Err("no hangar was chosen")),
     ] {
         let (call_task, mut requests, _) = call(&fixture, tool, arguments.clone(), timeout);
         let request = requests.recv().await.expect("the tool requests input");
@@ -162,7 +162,7 @@ fn t1_elicitation_of_older_server_with_several_running_calls_is_declined() {
             call(&fixture, "choose_hangar", json!({"type_id": 587}), CALL_TIMEOUT);
         let outcome = call_task.await.unwrap();
         assert!(
-            matches!(&outcome, ToolOutcome::Failed { error, .. } if error.contains("would not say")),
+            matches!(&outcome, ToolOutcome::Failed { error, .. } if error.contains("declined to choose")),
             "{outcome:?}"
         );
         assert!(requests.recv().await.is_none(), "the request cannot be assigned to a call");
