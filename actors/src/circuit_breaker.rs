@@ -5,7 +5,7 @@
 
 use crate::{
     limits::{
-        CIRCUIT_FAILURES_MAX, CIRCUIT_OPEN_DURATION, CIRCUIT_OPEN_DURATION_MAX,
+        CIRCUIT_CONSECUTIVE_FAILURES_MAX, CIRCUIT_OPEN_DURATION, CIRCUIT_OPEN_DURATION_MAX,
         CIRCUIT_PROBE_TIMEOUT,
     },
     ports::{Clock, ModelClient},
@@ -34,7 +34,7 @@ use std::{
 pub const CIRCUIT_PATH_PREFIX: &str = "/circuits/";
 
 const BREAKER_POLICY: BreakerConfig = BreakerConfig {
-    failures_max: CIRCUIT_FAILURES_MAX,
+    failures_max: CIRCUIT_CONSECUTIVE_FAILURES_MAX,
     open_duration: CIRCUIT_OPEN_DURATION,
     open_duration_max: CIRCUIT_OPEN_DURATION_MAX,
     probe_timeout: CIRCUIT_PROBE_TIMEOUT,
@@ -56,7 +56,7 @@ struct EndpointState {
 
 /// The endpoint's circuit is open after consecutive failures.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{endpoint} is unavailable: circuit open after {CIRCUIT_FAILURES_MAX} or more consecutive failures, next attempt in {} s; last error: {last_error}", retry_after.as_secs_f64().ceil())]
+#[error("{endpoint} is unavailable: circuit open after {CIRCUIT_CONSECUTIVE_FAILURES_MAX} or more consecutive failures, next attempt in {} s; last error: {last_error}", retry_after.as_secs_f64().ceil())]
 pub struct EndpointUnavailableError {
     endpoint: String,
     last_error: String,

@@ -37,7 +37,7 @@ impl Fixture {
     }
 
     async fn open_circuit(&self) {
-        for _ in 0..CIRCUIT_FAILURES_MAX {
+        for _ in 0..CIRCUIT_CONSECUTIVE_FAILURES_MAX {
             assert_eq!(
                 self.send_with_reply(failing_reply(Some(503))).await.unwrap().kind,
                 ModelFailureKind::Temporary
@@ -115,7 +115,7 @@ async fn r4_client_errors_and_rate_limits_do_not_open_the_circuit() {
     }
     for status in [None, Some(408), Some(500), Some(529)] {
         let fixture = Fixture::new();
-        for _ in 0..CIRCUIT_FAILURES_MAX {
+        for _ in 0..CIRCUIT_CONSECUTIVE_FAILURES_MAX {
             fixture.send_with_reply(failing_reply(status)).await;
         }
         assert_eq!(fixture.status().0, "open", "{status:?}");

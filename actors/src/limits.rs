@@ -62,7 +62,7 @@ pub const CONNECTION_STABLE_AFTER: Duration = Duration::from_secs(30);
 pub const TOOL_LIST_RELOAD_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Number of consecutive failures of a model or a tool server that opens its circuit (R4).
-pub const CIRCUIT_FAILURES_MAX: u32 = 5;
+pub const CIRCUIT_CONSECUTIVE_FAILURES_MAX: u32 = 5;
 /// Time a circuit stays open at first. Doubles with each failed probe.
 pub const CIRCUIT_OPEN_DURATION: Duration = Duration::from_secs(10);
 /// Maximum time a circuit stays open.

@@ -295,7 +295,7 @@ pub struct PromptArgument {
 #[derive(Clone, Debug)]
 pub struct ToolCall {
     /// The calling session; `None` outside of sessions.
-    pub caller: Option<Caller>,
+    pub caller: Option<CallingSession>,
     /// The tool's name in the tool registry.
     pub tool: String,
     /// The arguments, validated and allowed.
@@ -375,7 +375,7 @@ impl ElicitationChannel {
 
 /// The session that makes a call. Built-in tools use it; external tools receive only the trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Caller {
+pub struct CallingSession {
     /// The session.
     pub session_id: SessionId,
     /// The session's agent profile.

@@ -185,7 +185,7 @@ impl Subscription {
     }
 
     /// Notifies the subscriber that the pipe was drained, if an item was refused before.
-    pub(super) fn notify_drained(&self) {
+    pub(super) fn notify_pipe_drained(&self) {
         if self.flags.was_full.take() {
             let drained = self.drained.send(OutletDrained);
             // If the subscriber has stopped, its outlet was dropped and the reader was notified.

@@ -106,7 +106,7 @@ impl Stream for EventStreamBody {
             return Poll::Ready(Some(Ok(Bytes::from(format!("retry: {RETRY_MS}\n\n")))));
         }
         if let Poll::Ready(mut frames) = self.pipe.poll_frames(cx) {
-            self.subscription.notify_drained();
+            self.subscription.notify_pipe_drained();
             self.wrote_at = Instant::now();
             let bytes = match frames.len() {
                 1 => frames.pop_front().unwrap_or_default().into_bytes(),
@@ -125,7 +125,7 @@ impl Stream for EventStreamBody {
                 continue;
             }
             // Covers the case that an earlier notification was lost.
-            self.subscription.notify_drained();
+            self.subscription.notify_pipe_drained();
             return Poll::Ready(Some(Ok(Bytes::from_static(b": alive\n\n"))));
         }
         Poll::Pending

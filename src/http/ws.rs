@@ -161,7 +161,7 @@ impl<T: WebSocketProtocol> StreamHandler<ReadyFrames> for WebSocketActor<T> {
         for frame in frames {
             self.send_frame(frame, ctx);
         }
-        self.connection.notify_drained();
+        self.connection.notify_pipe_drained();
         if self.flow_control.has_capacity() {
             self.read_pipe(ctx);
         }

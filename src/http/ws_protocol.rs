@@ -121,10 +121,10 @@ impl<K: Eq + Hash> WebSocketConnection<K> {
     }
 
     /// Notifies the subscribers that the pipe was drained.
-    pub(super) fn notify_drained(&mut self) {
+    pub(super) fn notify_pipe_drained(&mut self) {
         self.remove_ended();
         for subscription in self.subscriptions.values() {
-            subscription.notify_drained();
+            subscription.notify_pipe_drained();
         }
     }
 

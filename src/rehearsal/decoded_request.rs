@@ -163,7 +163,7 @@ impl DecodedRequest {
     }
 
     /// Returns a digest of the chat history. It is the same for a repeated request.
-    pub(super) fn digest(&self) -> [u8; 32] {
+    pub(super) fn history_digest(&self) -> [u8; 32] {
         let mut hash = Sha256::new();
         hash.update(format!("{:?}", (&self.system, &self.messages)));
         hash.finalize().into()

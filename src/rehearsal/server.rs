@@ -221,7 +221,7 @@ async fn respond(
         );
     };
     *name = Some(rule.name.clone());
-    let fault = lock(&state.attempts).next(position, prompt.digest(), &rule.faults);
+    let fault = lock(&state.attempts).next(position, prompt.history_digest(), &rule.faults);
     if rule.pacing.delay_ms > 0 {
         tokio::time::sleep(Duration::from_millis(rule.pacing.delay_ms)).await;
     }

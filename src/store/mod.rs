@@ -19,7 +19,7 @@ mod admin_records;
 mod codec;
 mod database;
 mod error;
-mod group_commit_timer;
+mod group_commit_delay;
 mod head_cache;
 mod journal;
 mod log_tail_cache;

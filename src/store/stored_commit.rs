@@ -116,7 +116,7 @@ impl StoredApproval {
             content: serde_json::to_string(row)?,
             owner: row.owner.to_string(),
             state: state_name(row.state),
-            deadline: row.due_at().map(|deadline| deadline.0),
+            deadline: row.deadline_action_at().map(|deadline| deadline.0),
         })
     }
 }

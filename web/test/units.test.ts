@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { fromFlat, fromNested, toFlat } from "../src/api/frames";
+import { fromFlat, fromWebSocketFrame, toFlat } from "../src/api/frames";
 import type { Actor, JsonObject } from "../src/api/types";
 import { formatCountdown, truncate, formatDuration, formatArguments, formatMoney, formatRelative } from "../src/components/format";
 import { schemaDefaults, schemaFields, isComplete, parseField } from "../src/approvals/schema_fields";
@@ -21,7 +21,7 @@ describe("frames", () => {
       type: "done", session_id: "s", plan_id: null, step_index: 2, timestamp: "2026-01-01T00:00:00Z", seq: 16, cursor: "16",
       payload: { outcome: "completed", message_id: "m", run_id: "r", agent_id: "s", agent_type: "default" },
     };
-    expect(fromNested(nested)).toEqual(fromFlat(flat));
+    expect(fromWebSocketFrame(nested)).toEqual(fromFlat(flat));
     const { agent_id: _, ...shown } = flat;
     expect(toFlat(fromFlat(flat))).toEqual(shown);
   });

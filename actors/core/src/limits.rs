@@ -94,7 +94,7 @@ pub const WORKFLOW_BYTES_MAX: usize = 64 * 1024;
 /// Maximum number of inputs of a workflow.
 pub const WORKFLOW_INPUTS_MAX: usize = 64;
 /// Maximum bytes of one workflow input.
-pub const WORKFLOW_INPUT_BYTES_MAX: usize = 16 * 1024;
+pub const WORKFLOW_INPUT_VALUE_BYTES_MAX: usize = 16 * 1024;
 /// Maximum number of tool globs of a workflow.
 pub const WORKFLOW_TOOLS_MAX: usize = 1_000;
 /// Maximum bytes of a rendered workflow template.
@@ -154,7 +154,7 @@ pub const SCHEMA_TEXT_BYTES_MAX: usize = 256 * 1024;
 /// Maximum number of times that a recursive definition of a schema may be validated for one call.
 pub const SCHEMA_CHECKS_MAX: usize = 1 << 16;
 /// Maximum number of distinct references in a tool's schema.
-pub const SCHEMA_REFERENCES_MAX: usize = 100;
+pub const SCHEMA_DISTINCT_REFERENCES_MAX: usize = 100;
 /// Maximum bytes of one compiled pattern of a tool's schema.
 pub const SCHEMA_PATTERN_BYTES_MAX: usize = 1024 * 1024;
 
@@ -184,6 +184,6 @@ pub const EXPRESSION_WORK_MAX: u64 = 1_000_000_000;
 /// Maximum nesting levels of arguments that expressions evaluate.
 pub const EXPRESSION_ARGUMENTS_DEPTH_MAX: usize = 128;
 /// Maximum number of constraints of one catalog entry.
-pub const CONSTRAINTS_MAX: usize = 64;
+pub const CATALOG_ENTRY_CONSTRAINTS_MAX: usize = 64;
 /// Maximum bytes of the key that an `exclusive` expression yields (T8).
 pub const EXCLUSIVE_KEY_BYTES_MAX: usize = 256;

@@ -4,7 +4,7 @@ use super::{Fact, Session};
 use crate::{
     llm_stream::{self, LlmStream},
     mailbox::Mailbox,
-    ports::{Caller, ElicitationChannel, LateResultHandler, ToolCall},
+    ports::{CallingSession, ElicitationChannel, LateResultHandler, ToolCall},
     tool_executor::{self, ToolExecutor},
 };
 use actix::{Actor, Context};
@@ -117,7 +117,7 @@ impl Session {
         let status_entry = self.deps.status_board.register(path, "ToolExecutor");
         let agent = rules.agent.name.clone();
         let call = ToolCall {
-            caller: Some(Caller { session_id, agent, trace }),
+            caller: Some(CallingSession { session_id, agent, trace }),
             arguments: arguments.to_value(),
             idempotency_key: call_id.to_string(),
             timeout: definition.timeout,

@@ -14,7 +14,7 @@ impl Session {
         let session_id = self.state.session_id;
         for record in records.iter() {
             if let SessionEvent::ApprovalRequested { approval } = &record.event {
-                let (approval_id, deadline) = (approval.approval_id, approval.due_at());
+                let (approval_id, deadline) = (approval.approval_id, approval.deadline_action_at());
                 self.desk.send(TrackApproval { approval_id, session_id, deadline });
             } else if let SessionEvent::ApprovalEscalated { approval_id, deadline, .. } =
                 &record.event

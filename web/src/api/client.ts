@@ -3,7 +3,7 @@
 import { getJson, getText, sendJson } from "./http";
 import { fromFlat } from "./frames";
 import type {
-  AuditRow, Frame, Grant, Json, JsonObject, ContextManifest, Me, Policy, Approval, Session, Settings, Statistics, Tool,
+  AuditRow, Frame, Grant, Json, JsonObject, ContextManifest, Me, Policy, Approval, Session, UserSettings, Statistics, Tool,
   ToolServer, Verdict, Workflow,
 } from "./types";
 
@@ -54,7 +54,7 @@ export const client = {
     sendJson<Session>("POST", "/agent/session", request),
   closeSession: (id: string) => sendJson<Session>("DELETE", `/agent/session/${encode(id)}`),
   purgeSession: (id: string) => sendJson<Json>("DELETE", `/agent/session/${encode(id)}?purge=true`),
-  changeSession: (id: string, change: Partial<Settings> & { title?: string | null }) =>
+  changeSession: (id: string, change: Partial<UserSettings> & { title?: string | null }) =>
     sendJson<Session>("PATCH", `/agent/session/${encode(id)}/settings`, change),
   cancelRun: (id: string, run_id?: string) => sendJson<Json>("POST", `/agent/session/${encode(id)}/cancel`, { run_id }),
   forkSession: (id: string, at_seq?: number, title?: string) =>
@@ -79,8 +79,8 @@ export const client = {
   getPolicy: (agent?: string) => getJson<Policy>("/agent/policy", { agent }),
   evaluateCall: (call: { tool: string; arguments: JsonObject; agent?: string; autonomy_level?: number }) =>
     sendJson<Verdict>("POST", "/agent/judge", call),
-  getSettings: (user_id?: string) => getJson<Settings & { user_id: string; autonomy_name: string }>("/agent/settings", { user_id }),
-  changeSettings: (change: Partial<Settings>) => sendJson<Settings>("PATCH", "/agent/settings", change),
+  getSettings: (user_id?: string) => getJson<UserSettings & { user_id: string; autonomy_name: string }>("/agent/settings", { user_id }),
+  changeSettings: (change: Partial<UserSettings>) => sendJson<UserSettings>("PATCH", "/agent/settings", change),
 
   controlActor: (path: string, action: "stop" | "restart") => sendJson<Json>("POST", `/admin/actors${path}/${action}`, {}),
   /** Lists the newest rows, or the newest rows before row number `before`. */

@@ -4,7 +4,7 @@
  * event is delivered twice.
  */
 
-import { fromNested } from "./frames";
+import { fromWebSocketFrame } from "./frames";
 import { Problem } from "./http";
 import type { Frame, JsonObject } from "./types";
 
@@ -158,7 +158,7 @@ export class EventSocket {
     const type = String(message.type);
     // An `error` frame of the dialect has an envelope and no status.
     if (type === "ack" || (type === "error" && typeof message.status === "number")) return this.handleReply(type, message);
-    const frame = fromNested(message);
+    const frame = fromWebSocketFrame(message);
     if (type === "server_draining" || type === "stream_broken") {
       // The server ends the streams. Reconnecting resumes each session at its cursor.
       this.socket?.close();

@@ -28,7 +28,7 @@ export function fromFlat(event: JsonObject): Frame {
 }
 
 /** Converts a WebSocket frame, whose body is in `payload`. */
-export function fromNested(frame: JsonObject): Frame {
+export function fromWebSocketFrame(frame: JsonObject): Frame {
   const payload = (frame.payload ?? {}) as JsonObject;
   const { run_id, agent_type, agent_id: _, ...body } = payload;
   return {

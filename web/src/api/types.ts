@@ -36,7 +36,7 @@ export interface Usage {
 }
 
 /** The settings of a user or of a session. */
-export interface Settings {
+export interface UserSettings {
   autonomy_level: number;
   require_confirmation: boolean;
   blocked_tools: string[];
@@ -56,7 +56,7 @@ export interface Session {
   status: SessionStatus;
   autonomy_level: number;
   preflight: boolean;
-  settings: Settings;
+  settings: UserSettings;
   usage: Usage;
   created_at: string;
   updated_at: string;
@@ -80,7 +80,7 @@ export interface Frame {
 }
 
 /** The estimated cost of a call. */
-export interface Cost {
+export interface CallCost {
   amount: number;
   unit: string;
 }
@@ -94,7 +94,7 @@ export interface PlanStep {
   risk: Risk;
   description?: string;
   why?: string;
-  cost?: Cost | null;
+  cost?: CallCost | null;
 }
 
 /** A step of a preflight plan. */
@@ -105,7 +105,7 @@ export interface ChecklistStep {
   arguments?: Json;
   risk?: Risk;
   needsApproval?: boolean;
-  cost?: Cost | null;
+  cost?: CallCost | null;
 }
 
 export type ApprovalKind = "plan" | "preflight" | "budget" | "unknown_outcome" | "elicitation";
@@ -191,7 +191,7 @@ export interface ToolServer {
 export interface Verdict {
   verdict: "allow" | "ask" | "deny" | "invalid";
   why: string;
-  cost?: Cost | null;
+  cost?: CallCost | null;
   required_level?: number | null;
 }
 
@@ -355,7 +355,7 @@ export interface ToolStatistics {
 }
 
 /** Statistics of the approvals of one kind. */
-export interface ApprovalStatistics {
+export interface ApprovalKindStatistics {
   asked: number;
   decided: number;
   expired: number;
@@ -379,7 +379,7 @@ export interface Statistics {
   workflows: Record<string, RunStatistics>;
   models: Record<string, ModelStatistics>;
   tools: Record<string, ToolStatistics>;
-  approvals: Record<string, ApprovalStatistics>;
+  approvals: Record<string, ApprovalKindStatistics>;
   timeline: { width_s: number; buckets: TimelineBucket[] };
   looked_at: { sessions: number; events: number; complete: boolean; since: string | null };
 }

@@ -7,7 +7,7 @@ import { announce } from "../state/announcements";
 import { approvalInbox } from "../state/app_state";
 
 /** The title of an approval, by kind. */
-export const APPROVAL_TITLES: Record<string, string> = {
+export const APPROVAL_KIND_TITLES: Record<string, string> = {
   plan: "Approval needed", preflight: "Preflight plan", budget: "Budget reached",
   unknown_outcome: "Outcome unknown", elicitation: "Input requested",
 };
@@ -16,7 +16,7 @@ export const APPROVAL_TITLES: Record<string, string> = {
 export function approvalSummary({ kind, steps = [], call, tool }: Approval): string {
   const tools = [...steps.map((step) => ("tool" in step ? step.tool : step.toolName)), call?.tool, tool];
   const toolNames = [...new Set(tools.filter(Boolean))].join(", ");
-  return escapeUnsafe(`${APPROVAL_TITLES[kind] ?? "Approval"}${toolNames && `: ${toolNames}`}`);
+  return escapeUnsafe(`${APPROVAL_KIND_TITLES[kind] ?? "Approval"}${toolNames && `: ${toolNames}`}`);
 }
 
 /**

@@ -12,7 +12,7 @@ import { shortId } from "../components/format";
 import { type AnswerState, answerErrorText, useAnswer } from "./use_answer";
 import { BudgetApproval } from "./budget_approval";
 import { ElicitationApproval } from "./elicitation_approval";
-import { APPROVAL_TITLES } from "./approval_announcements";
+import { APPROVAL_KIND_TITLES } from "./approval_announcements";
 import { PlanApproval } from "./plan_approval";
 import { PreflightApproval } from "./preflight_approval";
 import { UnknownOutcomeApproval } from "./unknown_outcome_approval";
@@ -27,12 +27,12 @@ export function ApprovalCard({ approval, source }: { approval: Approval; source?
   useFocusHandover(cardRef, ".approval-card", approval.state === "pending");
   if (approval.state !== "pending") return <ClosedApproval approval={approval} />;
   return (
-    <section ref={cardRef} tabIndex={-1} class={`approval-card ${approval.kind}`} aria-label={`${APPROVAL_TITLES[approval.kind] ?? "Approval"}: ${escapeUnsafe(approval.purpose)}, ${shortId(approval.approval_id)}`}
+    <section ref={cardRef} tabIndex={-1} class={`approval-card ${approval.kind}`} aria-label={`${APPROVAL_KIND_TITLES[approval.kind] ?? "Approval"}: ${escapeUnsafe(approval.purpose)}, ${shortId(approval.approval_id)}`}
       data-approval={approval.approval_id}>
       <header>
         <span class="approval-icon"><Icon name={approval.kind === "unknown_outcome" ? "warn" : "shield"} /></span>
         <div class="approval-title">
-          <h3>{APPROVAL_TITLES[approval.kind] ?? approval.kind}</h3>
+          <h3>{APPROVAL_KIND_TITLES[approval.kind] ?? approval.kind}</h3>
           <p><EscapedText text={approval.purpose} />{source && <> · {source}</>}</p>
         </div>
         {approval.max_risk_level && <RiskBadge risk={approval.max_risk_level} />}

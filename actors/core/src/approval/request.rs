@@ -195,7 +195,7 @@ impl Approval {
     }
 
     /// Returns the time at which the deadline requires an action; `None` if it never does.
-    pub fn due_at(&self) -> Option<Timestamp> {
+    pub fn deadline_action_at(&self) -> Option<Timestamp> {
         match self.on_deadline {
             DeadlineAction::Deny | DeadlineAction::Escalate { .. } => self.deadline,
             DeadlineAction::Wait => None,
@@ -234,10 +234,10 @@ impl OpenApproval {
     }
 
     /// Returns the time at which the current deadline requires an action; `None` if it never does.
-    pub fn due_at(&self) -> Option<Timestamp> {
+    pub fn deadline_action_at(&self) -> Option<Timestamp> {
         match &self.escalation {
             Some(escalation) => escalation.deadline,
-            None => self.approval.due_at(),
+            None => self.approval.deadline_action_at(),
         }
     }
 }

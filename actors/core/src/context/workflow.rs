@@ -6,7 +6,7 @@
 use super::front_matter;
 use crate::{
     limits::{
-        WORKFLOW_BYTES_MAX, WORKFLOW_FUEL, WORKFLOW_INPUT_BYTES_MAX, WORKFLOW_INPUTS_MAX,
+        WORKFLOW_BYTES_MAX, WORKFLOW_FUEL, WORKFLOW_INPUT_VALUE_BYTES_MAX, WORKFLOW_INPUTS_MAX,
         WORKFLOW_TEXT_BYTES_MAX, WORKFLOW_TOOLS_MAX,
     },
     policy::Autonomy,
@@ -268,8 +268,8 @@ impl WorkflowInputType {
             Self::Boolean => value.is_boolean(),
         };
         let bytes = value.as_str().map_or(0, str::len);
-        if bytes > WORKFLOW_INPUT_BYTES_MAX {
-            return Err(format!("{bytes} bytes; the limit is {WORKFLOW_INPUT_BYTES_MAX}"));
+        if bytes > WORKFLOW_INPUT_VALUE_BYTES_MAX {
+            return Err(format!("{bytes} bytes; the limit is {WORKFLOW_INPUT_VALUE_BYTES_MAX}"));
         }
         if fits(value) {
             return Ok(value.clone());

@@ -187,7 +187,7 @@ fn argument_object(arguments: &Arguments) -> Cow<'_, Map<String, Value>> {
 /// calls a tool by the converted name, so tools should be registered under names that this function
 /// does not change.
 pub fn wire_tool_name(name: &str) -> Cow<'_, str> {
-    let name = replace_illegal_chars(name);
+    let name = replace_invalid_name_chars(name);
     match name.char_indices().nth(TOOL_NAME_CHARS_MAX) {
         None if name.is_empty() => Cow::Borrowed("_"),
         None => name,
@@ -196,7 +196,7 @@ pub fn wire_tool_name(name: &str) -> Cow<'_, str> {
 }
 
 /// Replaces every character of `text` except `a-z A-Z 0-9 _ -` by `_`.
-pub(super) fn replace_illegal_chars(text: &str) -> Cow<'_, str> {
+pub(super) fn replace_invalid_name_chars(text: &str) -> Cow<'_, str> {
     let is_legal = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if text.chars().all(is_legal) {
         return Cow::Borrowed(text);

@@ -6,7 +6,7 @@ use std::fmt;
 use utoipa::ToSchema;
 
 /// The unit of a budget or cost that names no unit.
-pub(super) const UNIT_DEFAULT: &str = "credits";
+pub(super) const COST_UNIT_DEFAULT: &str = "credits";
 
 /// A limit on the cost of tools. Also accepted as a plain number: that amount of the default unit,
 /// without a period.
@@ -160,7 +160,7 @@ pub fn validate_unit(unit: &str) -> Result<(), String> {
 }
 
 fn unit_default() -> String {
-    UNIT_DEFAULT.to_owned()
+    COST_UNIT_DEFAULT.to_owned()
 }
 
 #[cfg(test)]

@@ -84,15 +84,15 @@ impl CatalogEntry {
     }
 
     fn cost_rule(&self) -> Option<CostRule> {
-        let unit = self.cost_unit.as_deref().unwrap_or(budget_limit::UNIT_DEFAULT);
+        let unit = self.cost_unit.as_deref().unwrap_or(budget_limit::COST_UNIT_DEFAULT);
         self.cost.clone().map(|amount| CostRule { amount, unit: unit.to_owned() })
     }
 
     fn find_problem(&self) -> Option<String> {
-        if self.constraints.len() > limits::CONSTRAINTS_MAX {
+        if self.constraints.len() > limits::CATALOG_ENTRY_CONSTRAINTS_MAX {
             return Some(format!(
                 "constraints must have at most {} entries",
-                limits::CONSTRAINTS_MAX
+                limits::CATALOG_ENTRY_CONSTRAINTS_MAX
             ));
         }
         if let Some(unit) = &self.cost_unit {

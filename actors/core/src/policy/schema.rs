@@ -158,7 +158,7 @@ impl<'a> SchemaWeigher<'a> {
         if let Some(weight) = self.weights.get(target) {
             return weight.unwrap_or(SchemaWeight::RECURSION);
         }
-        if self.weights.len() >= limits::SCHEMA_REFERENCES_MAX {
+        if self.weights.len() >= limits::SCHEMA_DISTINCT_REFERENCES_MAX {
             return SchemaWeight::TOO_MUCH;
         }
         self.weights.insert(target, None);

@@ -280,10 +280,10 @@ impl ApprovalRowSource<'_> {
 
 impl ApprovalRow {
     /// Returns the time at which the approval must be escalated or closed if it is not answered.
-    pub fn due_at(&self) -> Option<Timestamp> {
+    pub fn deadline_action_at(&self) -> Option<Timestamp> {
         match &self.escalation {
             Some(escalation) => escalation.deadline,
-            None => self.approval.due_at(),
+            None => self.approval.deadline_action_at(),
         }
     }
 

@@ -91,7 +91,8 @@ fn simulate(seed: u64, actions: &[u64]) -> Vec<StepOutcome> {
         simulation.check();
     }
     // Undecided steps expire; then the simulation runs until the session is idle.
-    let deadline = simulation.state.active.open_approval(plan_id).and_then(|open| open.due_at());
+    let deadline =
+        simulation.state.active.open_approval(plan_id).and_then(|open| open.deadline_action_at());
     simulation.now = simulation.now.max(deadline.unwrap_or(simulation.now));
     simulation.wake();
     simulation.run_to_idle(chance);

@@ -343,7 +343,8 @@ impl SessionSimulation {
         if !matches!(self.crash_point, Some(CrashPoint::BeforeCommit | CrashPoint::BeforeDispatch))
         {
             assert!(self.next_wake().is_none_or(|next| next > self.now));
-            let mut deadlines = self.state.active.approvals.iter().map(|open| open.due_at());
+            let mut deadlines =
+                self.state.active.approvals.iter().map(|open| open.deadline_action_at());
             assert!(deadlines.all(|due| due.is_none_or(|due| due > self.now)));
         }
     }
@@ -423,7 +424,7 @@ impl SessionSimulation {
             } else if self.grant_lock(chance) {
                 // The call with the lock continues.
             } else if let Some(open) = self.state.active.approvals.first() {
-                match open.due_at() {
+                match open.deadline_action_at() {
                     Some(deadline) if chance.one_in(2) => self.now = self.now.max(deadline),
                     Some(_) | None => self.answer_whole_approval(chance),
                 }

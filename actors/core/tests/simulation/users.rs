@@ -255,7 +255,7 @@ impl SessionSimulation {
 
     fn answer_open_approval(&mut self, open: &OpenApproval, chance: &mut SeededRng) {
         let approval_id = open.approval.approval_id;
-        let is_late = open.due_at().is_some_and(|due| due <= self.now);
+        let is_late = open.deadline_action_at().is_some_and(|due| due <= self.now);
         if open.approval.steps().is_empty() || chance.one_in(20) {
             return self.resolve_open_approval(open, chance);
         }
@@ -334,7 +334,7 @@ impl SessionSimulation {
 
     pub(crate) fn answer_whole_approval(&mut self, chance: &mut SeededRng) {
         let Some(open) = self.state.active.approvals.first().cloned() else { return };
-        let (approval_id, deadline) = (open.approval.approval_id, open.due_at());
+        let (approval_id, deadline) = (open.approval.approval_id, open.deadline_action_at());
         let answer = if open.approval.steps().is_empty() {
             let resolution = valid_resolution(&open, chance);
             ApprovalAnswer::Resolve { resolution, reason: None }

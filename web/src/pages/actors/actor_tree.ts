@@ -3,11 +3,11 @@
 import type { Actor } from "../../api/types";
 
 /** A node of the tree: an actor, or a path without an actor of its own. */
-export interface ActorNode {
+export interface ActorPathNode {
   path: string;
   name: string;
   actor: Actor | null;
-  children: ActorNode[];
+  children: ActorPathNode[];
   /** The number of actors in the subtree, including this one. */
   count: number;
   /** The numbers of waiting actors and of actors with a problem in the subtree. */
@@ -16,7 +16,7 @@ export interface ActorNode {
 }
 
 /** Returns the root nodes of the tree. */
-export function buildTree(actors: Actor[]): ActorNode[] {
+export function buildTree(actors: Actor[]): ActorPathNode[] {
   const root = createNode("", "");
   for (const actor of actors) {
     let node = root;
@@ -32,11 +32,11 @@ export function buildTree(actors: Actor[]): ActorNode[] {
   return root.children;
 }
 
-const createNode = (path: string, name: string): ActorNode => ({ path, name, actor: null, children: [], count: 0, waiting: 0, troubled: 0 });
+const createNode = (path: string, name: string): ActorPathNode => ({ path, name, actor: null, children: [], count: 0, waiting: 0, troubled: 0 });
 
-function updateCounts(node: ActorNode): void {
+function updateCounts(node: ActorPathNode): void {
   node.children.forEach(updateCounts);
-  const sum = (getCount: (child: ActorNode) => number) => node.children.reduce((total, child) => total + getCount(child), 0);
+  const sum = (getCount: (child: ActorPathNode) => number) => node.children.reduce((total, child) => total + getCount(child), 0);
   node.count = (node.actor ? 1 : 0) + sum((child) => child.count);
   node.waiting = (node.actor?.waiting ? 1 : 0) + sum((child) => child.waiting);
   node.troubled = (node.actor && hasProblem(node.actor) ? 1 : 0) + sum((child) => child.troubled);
@@ -48,7 +48,7 @@ export function hasProblem(actor: Actor): boolean {
 }
 
 /** Returns the nodes with a matching actor in their subtree. */
-export function filterTree(nodes: ActorNode[], matches: (actor: Actor) => boolean): ActorNode[] {
+export function filterTree(nodes: ActorPathNode[], matches: (actor: Actor) => boolean): ActorPathNode[] {
   return nodes.flatMap((node) => {
     const children = filterTree(node.children, matches);
     const isMatch = node.actor !== null && matches(node.actor);

@@ -10,7 +10,7 @@ import { RelativeTime, ElapsedTime } from "../../components/time";
 import { Badge, Button, Dialog, EmptyState, IconButton, Loading, SegmentedControl } from "../../components/ui";
 import { formatNumber, pluralize } from "../../components/format";
 import { routeUrl } from "../../state/route";
-import { type ActorNode, hasProblem, filterTree, buildTree } from "./actor_tree";
+import { type ActorPathNode, hasProblem, filterTree, buildTree } from "./actor_tree";
 import { useActors } from "./use_actors";
 
 type ActorFilter = "all" | "waiting" | "troubled";
@@ -60,7 +60,7 @@ export function ActorsPage() {
 }
 
 function ActorRows({ node, indent, depths, selectedPath, onSelect, expandAll }: {
-  node: ActorNode; indent: number; depths: Map<string, number[]>; selectedPath: string | null; onSelect: (path: string) => void; expandAll: boolean;
+  node: ActorPathNode; indent: number; depths: Map<string, number[]>; selectedPath: string | null; onSelect: (path: string) => void; expandAll: boolean;
 }) {
   // Large subtrees start collapsed; the filters find the active actors.
   const [isUnfolded, setUnfolded] = useState(indent === 0 && node.count <= 60);
@@ -93,7 +93,7 @@ function ActorRows({ node, indent, depths, selectedPath, onSelect, expandAll }: 
 const UUID = /[0-9a-f]{8}-[0-9a-f-]{21}([0-9a-f]{6})/g;
 
 /** Shortens a long id to its last characters, which distinguish it. */
-const nodeLabel = (node: ActorNode) => (node.name.length > 24 ? `…${node.name.slice(-8)}` : node.name);
+const nodeLabel = (node: ActorPathNode) => (node.name.length > 24 ? `…${node.name.slice(-8)}` : node.name);
 
 function ActorStateBadge({ actor }: { actor: Actor }) {
   const tone = actor.state === "parked" || actor.last_error ? "bad" : actor.waiting ? "warn" : ["running", "streaming", "tailing", "ready", "open"].includes(actor.state) ? "good" : "plain";

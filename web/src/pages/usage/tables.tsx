@@ -1,7 +1,7 @@
 /** Statistics tables of agents, workflows, models, tools and approvals. */
 
 import type { ComponentChildren } from "preact";
-import type { ModelStatistics, ApprovalStatistics, RunStatistics, DurationSummary, ToolStatistics } from "../../api/types";
+import type { ModelStatistics, ApprovalKindStatistics, RunStatistics, DurationSummary, ToolStatistics } from "../../api/types";
 import { Badge } from "../../components/ui";
 import { escapeUnsafe } from "../../components/escaped_text";
 import { formatCompact, formatDuration, formatMoney, formatNumber } from "../../components/format";
@@ -56,7 +56,7 @@ const KINDS: Record<string, string> = {
 };
 
 /** Statistics of approvals, by kind. */
-export function ApprovalStatisticsTable({ statistics }: { statistics: Record<string, ApprovalStatistics> }) {
+export function ApprovalStatisticsTable({ statistics }: { statistics: Record<string, ApprovalKindStatistics> }) {
   if (!Object.keys(statistics).length) return null;
   return (
     <StatisticsTable title="Approvals by kind" rowHeader="kind" columns={["Requested", "Answered", "Expired", "Cancelled", "p50", "p95"]}>

@@ -17,7 +17,7 @@ const CONTINUE: &str = "Continue.";
 /// so that the next step pays full price for new content only. The format allows four markers.
 pub fn encode(request: &ModelRequest) -> Vec<u8> {
     let turns =
-        request::build_turns(&request.messages, |id| Some(request::replace_illegal_chars(id)));
+        request::build_turns(&request.messages, |id| Some(request::replace_invalid_name_chars(id)));
     let mut tools: Vec<_> = request::wire_tools(&request.tools)
         .into_iter()
         .map(|(name, tool)| WireTool {

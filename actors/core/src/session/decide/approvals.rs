@@ -93,7 +93,7 @@ impl DecisionBuilder<'_> {
         open: &OpenApproval,
         role: Role,
     ) -> Result<(), Rejection> {
-        let is_late = open.due_at().is_some_and(|due| due <= self.env.now);
+        let is_late = open.deadline_action_at().is_some_and(|due| due <= self.env.now);
         // For an overdue approval, the wake-up that records the passed deadline is on its way.
         let role_min = match (&open.escalation, open.approval.on_deadline) {
             (Some(_), _) | (None, DeadlineAction::Deny) if is_late => {
@@ -143,7 +143,7 @@ impl DecisionBuilder<'_> {
     /// Escalates or expires the approvals whose deadline has passed.
     pub(super) fn expire_overdue(&mut self) {
         let now = self.env.now;
-        let is_due = |open: &&OpenApproval| open.due_at().is_some_and(|due| due <= now);
+        let is_due = |open: &&OpenApproval| open.deadline_action_at().is_some_and(|due| due <= now);
         let due: Vec<_> = self.active.approvals.iter().filter(is_due).cloned().collect();
         for open in due {
             match (open.escalation, open.approval.on_deadline) {

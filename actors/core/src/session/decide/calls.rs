@@ -233,7 +233,7 @@ impl DecisionBuilder<'_> {
     pub(super) fn retry_call(
         &mut self,
         call_id: CallId,
-        attempt: u32,
+        ended_attempt: u32,
         failures: u32,
         delay: Duration,
         reason: String,
@@ -245,7 +245,7 @@ impl DecisionBuilder<'_> {
         self.emit(SessionEvent::ToolCallRetrying {
             call_id,
             tool,
-            attempt,
+            attempt: ended_attempt,
             failures,
             delay_ms,
             until,

@@ -13,9 +13,9 @@ const GROUP_INTERVAL: Duration = Duration::from_millis(8);
 
 /// The start of the last group, if it contained commits of several sessions.
 #[derive(Debug, Default)]
-pub(super) struct GroupCommitTimer(Option<Instant>);
+pub(super) struct GroupCommitDelay(Option<Instant>);
 
-impl GroupCommitTimer {
+impl GroupCommitDelay {
     /// Returns the delay of a group with a commit. `None` means no delay; a timer of zero length
     /// would take longer.
     pub(super) fn delay(&self, now: Instant) -> Option<Duration> {
@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn groups_of_one_session_are_not_delayed() {
-        let (mut timer, now) = (GroupCommitTimer::default(), Instant::now());
+        let (mut timer, now) = (GroupCommitDelay::default(), Instant::now());
         for sessions in [&[][..], &[ANN, ANN], &[BEN]] {
             timer.group_started(sessions.iter().copied(), now);
             assert_eq!(timer.delay(now), None);
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn next_group_is_delayed_after_commits_of_several_sessions() {
-        let (mut timer, now) = (GroupCommitTimer::default(), Instant::now());
+        let (mut timer, now) = (GroupCommitDelay::default(), Instant::now());
         let after = |ms| now + Duration::from_millis(ms);
         timer.group_started([ANN, BEN], now);
         assert_eq!(timer.delay(now), Some(GROUP_INTERVAL));
