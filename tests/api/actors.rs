@@ -3,7 +3,7 @@
 use crate::{
     harness::{TestServer, TestServerBuilder},
     scripts::{ORDER, STALLED_TEXT, STALLS_ONCE, tool_call_script},
-    stream::{format_frames, kinds_of, last_message_text, frames_of_kind, single_frame},
+    stream::{format_frames, frames_of_kind, kinds_of, last_message_text, single_frame},
 };
 use greenroom::rehearsal::ProviderProtocol;
 use serde_json::{Value, json};
@@ -87,7 +87,8 @@ async fn a2_restarted_session_resumes_from_its_log(wire: ProviderProtocol) {
 
 #[actix_web::test]
 async fn a2_stopped_session_cancels_its_run() {
-    let server = TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE).start().await;
+    let server =
+        TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE).start().await;
     let session = server.create_session_at(1).await;
     let mut stream = server.chat(&session, "stall").await;
     stream.read_text(10).await;
@@ -199,7 +200,8 @@ async fn a2_unsupported_orders_are_refused_and_every_order_is_audited() {
 
 #[actix_web::test]
 async fn a2_actor_changes_are_streamed() {
-    let server = TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE).start().await;
+    let server =
+        TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE).start().await;
     let request = server.request(reqwest::Method::GET, "/admin/actors?prefix=/sessions");
     let mut changes = server.stream(request.header("accept", "text/event-stream")).await;
     assert_eq!(

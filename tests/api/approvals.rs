@@ -3,7 +3,9 @@
 use crate::{
     harness::{TestServer, TestServerBuilder},
     scripts::{ORDER, tool_call_script},
-    stream::{Frame, Stream, format_frames, kinds_of, last_message_text, frames_of_kind, single_frame},
+    stream::{
+        Frame, Stream, format_frames, frames_of_kind, kinds_of, last_message_text, single_frame,
+    },
 };
 use greenroom::rehearsal::ProviderProtocol;
 use reqwest::Method;
@@ -16,7 +18,11 @@ on_both_wires!(
 );
 
 /// Sends a message and reads until its run waits for approval; returns the stream and the plan.
-async fn start_until_approval(server: &TestServer, session: &str, message: &str) -> (Stream, Value) {
+async fn start_until_approval(
+    server: &TestServer,
+    session: &str,
+    message: &str,
+) -> (Stream, Value) {
     let mut stream = server.chat(session, message).await;
     let frames = stream.read_until("waiting_for_approval").await;
     let plan = frames.last().unwrap().data["plan"].clone();
@@ -53,10 +59,7 @@ async fn g8_plan_steps_are_decided_individually(wire: ProviderProtocol) {
     let first_answer = &conflict["first"][0];
     assert_eq!(first_answer["call_id"], steps[0]["call_id"]);
     assert_eq!(first_answer["approved"], true);
-    assert_eq!(
-        (&first_answer["by"], &first_answer["surface"]),
-        (&json!("admin"), &json!("rest"))
-    );
+    assert_eq!((&first_answer["by"], &first_answer["surface"]), (&json!("admin"), &json!("rest")));
     assert_eq!(first_answer["digest"], steps[0]["digest"]);
     let decided = server.post(&path, json!({"steps": [second]})).await.expect_ok();
     assert_eq!(decided["closed"], true);
@@ -199,9 +202,7 @@ async fn g11_w3_approval_stream_reports_each_change_to_permitted_users() {
     // A partial answer publishes the approval again; closing the approval removes it.
     let path = format!("/agent/approvals/{}", plan_id(&plan));
     let steps = plan["steps"].as_array().unwrap();
-    let step = |index: usize| {
-        json!({"steps": [{"call_id": steps[index]["call_id"], "decision": "reject"}]})
-    };
+    let step = |index: usize| json!({"steps": [{"call_id": steps[index]["call_id"], "decision": "reject"}]});
     server.post(&path, step(0)).await.expect_ok();
     let partial = approver_inbox.next().await.unwrap();
     assert_eq!(changed_and_gone(&partial), (vec![plan_id(&plan)], vec![]));
@@ -252,7 +253,8 @@ fn assert_expired(frames: &[Frame]) {
 async fn g10_unanswered_approval_expires(wire: ProviderProtocol) {
     let script = tool_call_script("market_order_create", ORDER);
     let config = "[approvals]\ndeadline = '300ms'\n[agents.hasty]\nmodel = 'scripted'";
-    let mut server = TestServerBuilder::with_script(wire, &script).with_config(config).start().await;
+    let mut server =
+        TestServerBuilder::with_script(wire, &script).with_config(config).start().await;
     let first = server.create_session(json!({"agent": "hasty"})).await;
     let (mut stream, plan) = start_until_approval(&server, &first, "go").await;
     assert_expired(&stream.read_to_end().await);
@@ -274,8 +276,10 @@ async fn g10_unanswered_approval_expires(wire: ProviderProtocol) {
 
 async fn g13_headless_agent_denies_calls_that_need_approval(wire: ProviderProtocol) {
     let script = tool_call_script("market_order_create", ORDER);
-    let server =
-        TestServerBuilder::with_script(wire, &script).with_agent_config("headless = true").start().await;
+    let server = TestServerBuilder::with_script(wire, &script)
+        .with_agent_config("headless = true")
+        .start()
+        .await;
     let session = server.create_session_at(1).await;
     let frames = server.chat_to_end(&session, "go").await;
     let denied = &single_frame(&frames, "authorization_denied").data;

@@ -88,7 +88,8 @@ async fn invalid_bodies_are_rejected() {
 
 #[actix_web::test]
 async fn unknown_fields_are_rejected_and_named() {
-    let server = TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE).start().await;
+    let server =
+        TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE).start().await;
     let session = server.create_session_at(1).await;
     let session_path = |path: &str| format!("/agent/session/{session}/{path}");
     let message = |field: &str| json!({"session_id": session, "message": "hi", field: 0});
@@ -120,7 +121,8 @@ async fn unknown_fields_are_rejected_and_named() {
 
 #[actix_web::test]
 async fn malformed_requests_are_rejected() {
-    let server = TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE).start().await;
+    let server =
+        TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE).start().await;
     let session = server.create_session_at(1).await;
     let post = |path: &str| server.request(Method::POST, path);
     let json_type = ("content-type", "application/json");
@@ -222,7 +224,8 @@ async fn x1_x3_requests_require_authentication_and_own_origin() {
     let wrong = send(sign_in("guess").header("origin", server.url())).await;
     assert!(!wrong.headers.contains_key("set-cookie"));
     wrong.expect_problem(401, "unauthorized");
-    let empty = server.request_without_token(Method::POST, "/sign-in").header("origin", server.url());
+    let empty =
+        server.request_without_token(Method::POST, "/sign-in").header("origin", server.url());
     send(empty).await.expect_problem(422, "invalid_request");
     let signed_in = send(sign_in(&format!(" {TOKEN}\n")).header("origin", server.url())).await;
     assert_eq!(signed_in.status, 204);

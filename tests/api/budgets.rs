@@ -3,7 +3,7 @@
 use crate::{
     harness::{TestServer, TestServerBuilder},
     scripts::{ORDER, tool_call_script},
-    stream::{Frame, format_frames, kinds_of, frames_of_kind, single_frame},
+    stream::{Frame, format_frames, frames_of_kind, kinds_of, single_frame},
 };
 use greenroom::rehearsal::ProviderProtocol;
 use serde_json::{Value, json};
@@ -88,7 +88,8 @@ async fn g6_one_of_two_racing_sessions_gets_the_remaining_budget() {
 async fn g6_definite_failure_releases_the_reservation_across_a_crash() {
     let unknown_item = ORDER.replace("type_id = 34", "type_id = 999999");
     let script = tool_call_script("market_order_create", &unknown_item);
-    let mut server = TestServerBuilder::with_script(ProviderProtocol::OpenAi, &script).start().await;
+    let mut server =
+        TestServerBuilder::with_script(ProviderProtocol::OpenAi, &script).start().await;
     set_budget_limit(&server, 60.0).await;
     let session = server.create_session_at(3).await;
     let failed = server.chat_to_end(&session, "go").await;

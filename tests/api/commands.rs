@@ -75,7 +75,9 @@ async fn a4_doctor_reports_problems() {
     write_configuration(folder.path(), "nonsense = true");
     let output = run(folder.path(), &["doctor"], &[]).await;
     assert!(!output.status.success());
-    assert!(stdout(&output).contains("FAIL  configuration") && stdout(&output).contains("nonsense"));
+    assert!(
+        stdout(&output).contains("FAIL  configuration") && stdout(&output).contains("nonsense")
+    );
     let output = run(folder.path(), &["serve"], &[]).await;
     assert!(
         !output.status.success() && combined_output(&output).contains("nonsense"),

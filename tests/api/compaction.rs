@@ -20,9 +20,7 @@ user = '<conversation>'
 text = "The fleet is doing well, and Zoë wants Tritanium."
 "#;
 
-async fn c4_200_turns_are_compacted_and_every_request_is_valid(
-    wire: ProviderProtocol,
-) {
+async fn c4_200_turns_are_compacted_and_every_request_is_valid(wire: ProviderProtocol) {
     let price = tool_call_script("get_price", "{ type_id = 34, region_id = 10000002 }");
     let server = TestServerBuilder::with_script(wire, &format!("{SUMMARY_SCRIPT}{price}"))
         .with_model_config("context_tokens = 6000")

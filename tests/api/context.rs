@@ -147,7 +147,8 @@ async fn c3_workflow_narrows_its_run_and_is_included_in_requests(wire: ProviderP
         request.contains("get_market_stats") && !request.contains("\"market_order_create\""),
         "{request}"
     );
-    let manifest = server.get(&format!("/agent/session/{session}/context?step=1")).await.expect_ok();
+    let manifest =
+        server.get(&format!("/agent/session/{session}/context?step=1")).await.expect_ok();
     let names: Vec<_> = manifest["sections"].as_array().unwrap().iter().collect();
     assert!(names.iter().any(|section| section["name"] == "workflow"));
 

@@ -3,7 +3,7 @@
 use crate::{
     harness::{TestServer, TestServerBuilder},
     scripts::{ORDER, STALLED_TEXT, STALLS_ONCE, tool_call_script},
-    stream::{Frame, format_frames, kinds_of, last_message_text, frames_of_kind, single_frame},
+    stream::{Frame, format_frames, frames_of_kind, kinds_of, last_message_text, single_frame},
 };
 use greenroom::rehearsal::ProviderProtocol;
 use serde_json::{Value, json};
@@ -87,8 +87,8 @@ async fn kill_during_call(server: &mut TestServer, tool: &str) -> String {
 
 async fn d3_non_repeatable_call_is_never_sent_twice(wire: ProviderProtocol) {
     let script = tool_call_script("wallet_transfer", r#"{ to = "XYZ", amount = 5 }"#);
-    let setup =
-        TestServerBuilder::with_script(wire, &script).with_market_env("MARKET_HANG", "wallet_transfer");
+    let setup = TestServerBuilder::with_script(wire, &script)
+        .with_market_env("MARKET_HANG", "wallet_transfer");
     let mut server = setup.start().await;
     let session = kill_during_call(&mut server, "wallet_transfer").await;
     let approval = wait_for_unknown_outcome(&server, &session).await;
@@ -120,8 +120,8 @@ async fn d3_non_repeatable_call_is_never_sent_twice(wire: ProviderProtocol) {
 
 async fn d3_retry_answer_runs_the_call_again(wire: ProviderProtocol) {
     let script = tool_call_script("wallet_transfer", r#"{ to = "XYZ", amount = 5 }"#);
-    let setup =
-        TestServerBuilder::with_script(wire, &script).with_market_env("MARKET_HANG", "wallet_transfer");
+    let setup = TestServerBuilder::with_script(wire, &script)
+        .with_market_env("MARKET_HANG", "wallet_transfer");
     let mut server = setup.start().await;
     let session = kill_during_call(&mut server, "wallet_transfer").await;
     let approval = wait_for_unknown_outcome(&server, &session).await;
@@ -141,8 +141,8 @@ async fn d3_retry_answer_runs_the_call_again(wire: ProviderProtocol) {
 
 async fn d3_failed_answer_ends_the_call_with_an_error(wire: ProviderProtocol) {
     let script = tool_call_script("wallet_transfer", r#"{ to = "XYZ", amount = 5 }"#);
-    let setup =
-        TestServerBuilder::with_script(wire, &script).with_market_env("MARKET_HANG", "wallet_transfer");
+    let setup = TestServerBuilder::with_script(wire, &script)
+        .with_market_env("MARKET_HANG", "wallet_transfer");
     let mut server = setup.start().await;
     let session = kill_during_call(&mut server, "wallet_transfer").await;
     let approval = wait_for_unknown_outcome(&server, &session).await;
@@ -173,8 +173,8 @@ async fn wait_for_unknown_outcome(server: &TestServer, session: &str) -> Value {
 
 async fn d3_repeatable_call_is_retried_with_its_idempotency_key(wire: ProviderProtocol) {
     let script = tool_call_script("market_order_create", ORDER);
-    let setup =
-        TestServerBuilder::with_script(wire, &script).with_market_env("MARKET_HANG", "market_order_create");
+    let setup = TestServerBuilder::with_script(wire, &script)
+        .with_market_env("MARKET_HANG", "market_order_create");
     let mut server = setup.start().await;
     let session = kill_during_call(&mut server, "market_order_create").await;
     let all = server.wait_for_event(&session, "done").await;

@@ -147,9 +147,8 @@ fn all_cursors(log: &[Value]) -> Vec<(u64, usize)> {
                 let text = event["text"].as_str().unwrap();
                 let offsets = text.char_indices().map(|(offset, _)| offset).chain([text.len()]);
                 let inside = offsets.filter(|offset| *offset > 0);
-                cursors.extend(
-                    inside.flat_map(|offset| open.iter().map(move |seq| (*seq, offset))),
-                );
+                cursors
+                    .extend(inside.flat_map(|offset| open.iter().map(move |seq| (*seq, offset))));
                 open.clear();
             }
             _ if !open.is_empty() => open.push(seq),

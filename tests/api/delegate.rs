@@ -4,7 +4,7 @@
 use crate::{
     harness::{POLL_INTERVAL, TEST_TIMEOUT, TestServer, TestServerBuilder},
     scripts::ORDER,
-    stream::{Frame, format_frames, last_message_text, frames_of_kind, single_frame},
+    stream::{Frame, format_frames, frames_of_kind, last_message_text, single_frame},
 };
 use greenroom::rehearsal::ProviderProtocol;
 use serde_json::{Value, json};

@@ -4,7 +4,7 @@
 use crate::{
     harness::{POLL_INTERVAL, TEST_TIMEOUT, TOKEN, TestServer, TestServerBuilder, run},
     scripts::{ORDER, STALLS_ONCE, tool_call_script},
-    stream::{format_frames, last_message_text, frames_of_kind, single_frame},
+    stream::{format_frames, frames_of_kind, last_message_text, single_frame},
 };
 use futures::future::join_all;
 use greenroom::rehearsal::ProviderProtocol;
@@ -216,7 +216,12 @@ async fn d8_full_disk_refuses_writes_serves_reads_and_keeps_results() {
         format_frames(&rest)
     );
     let all = server.wait_for_event(&scanning, "done").await;
-    assert_eq!(frames_of_kind(&all, "tool_call_attempt_started").len(), 1, "{}", format_frames(&all));
+    assert_eq!(
+        frames_of_kind(&all, "tool_call_attempt_started").len(),
+        1,
+        "{}",
+        format_frames(&all)
+    );
     assert_eq!(frames_of_kind(&all, "tool_call_completed").len(), 1);
     assert_eq!(server.calls().len(), 1, "the tool was not called again");
     server.post("/agent/execute", execute).await.expect_ok();
@@ -385,7 +390,8 @@ async fn d8_damaged_database_is_reported_with_instructions_and_left_unchanged() 
     assert!(log_is_empty, "the database file contains all data");
     let mut connection = second_connection(&file).await;
     // The last page becomes the root page of a table, independent of the other content.
-    execute(&mut connection, "CREATE TABLE last (page TEXT); PRAGMA wal_checkpoint(TRUNCATE)").await;
+    execute(&mut connection, "CREATE TABLE last (page TEXT); PRAGMA wal_checkpoint(TRUNCATE)")
+        .await;
     connection.close().await.unwrap();
     let whole = fs::read(&path).unwrap();
     let last = whole.len() - PAGE;
@@ -441,5 +447,8 @@ async fn d5_newer_schema_is_refused_and_left_unchanged() {
     let set = sqlx::AssertSqlSafe(format!("PRAGMA user_version = {current_version}"));
     sqlx::raw_sql(set).execute(&mut second_connection(&file).await).await.unwrap();
     server.start().await;
-    assert_eq!(server.get(&format!("/agent/session/{session}")).await.expect_ok()["status"], "idle");
+    assert_eq!(
+        server.get(&format!("/agent/session/{session}")).await.expect_ok()["status"],
+        "idle"
+    );
 }

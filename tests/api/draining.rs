@@ -4,7 +4,7 @@
 use crate::{
     harness::{TestServer, TestServerBuilder},
     scripts::{ORDER, STALLED_TEXT, STALLS_ONCE, STORY, tool_call_script},
-    stream::{Stream, format_frames, last_message_text, frames_of_kind, single_frame},
+    stream::{Stream, format_frames, frames_of_kind, last_message_text, single_frame},
 };
 use futures::future::join_all;
 use greenroom::rehearsal::ProviderProtocol;
@@ -92,7 +92,12 @@ async fn d8_sigterm_under_load_drains_and_work_resumes_after_restart() {
         let body = json!({"session_id": session, "plan_id": plan_id});
         server.post("/agent/execute", body).await.expect_ok();
         let all = server.wait_for_event(session, "done").await;
-        assert_eq!(frames_of_kind(&all, "waiting_for_approval").len(), 1, "{}", format_frames(&all));
+        assert_eq!(
+            frames_of_kind(&all, "waiting_for_approval").len(),
+            1,
+            "{}",
+            format_frames(&all)
+        );
     }
     assert_eq!(
         server.effects().iter().filter(|effect| effect["tool"] != "scan_cancelled").count(),
@@ -165,7 +170,12 @@ async fn d8_draining_server_waits_for_a_tool_and_starts_no_further_step() {
     assert!(server.stop().await.success());
     server.start().await;
     let all = server.wait_for_event(&session, "done").await;
-    assert_eq!(frames_of_kind(&all, "tool_call_attempt_started").len(), 1, "{}", format_frames(&all));
+    assert_eq!(
+        frames_of_kind(&all, "tool_call_attempt_started").len(),
+        1,
+        "{}",
+        format_frames(&all)
+    );
     assert_eq!(frames_of_kind(&all, "tool_call_completed").len(), 1, "{}", format_frames(&all));
     assert_eq!(frames_of_kind(&all, "thinking").len(), 2, "{}", format_frames(&all));
     assert!(frames_of_kind(&all, "message_discarded").is_empty(), "{}", format_frames(&all));

@@ -3,12 +3,15 @@
 use crate::{
     harness::{TestServer, TestServerBuilder},
     scripts::{ORDER, tool_call_script},
-    stream::{format_frames, last_message_text, frames_of_kind},
+    stream::{format_frames, frames_of_kind, last_message_text},
 };
 use greenroom::rehearsal::ProviderProtocol;
 use serde_json::{Value, json};
 
-on_both_wires!(g8_edited_arguments_are_the_ones_executed, g9_session_grant_covers_calls_until_revoked,);
+on_both_wires!(
+    g8_edited_arguments_are_the_ones_executed,
+    g9_session_grant_covers_calls_until_revoked,
+);
 
 /// Starts a run that waits for approval of one order; returns its session, stream and plan.
 async fn start_until_approval(server: &TestServer) -> (String, crate::stream::Stream, Value) {
@@ -121,7 +124,12 @@ async fn g9_session_grant_covers_calls_until_revoked(wire: ProviderProtocol) {
     assert_eq!(grants[0]["where"], "args.quantity <= 10");
     // The same call needs no approval under the grant.
     let frames = server.chat_to_end(&session, "go").await;
-    assert_eq!(frames_of_kind(&frames, "waiting_for_approval").len(), 0, "{}", format_frames(&frames));
+    assert_eq!(
+        frames_of_kind(&frames, "waiting_for_approval").len(),
+        0,
+        "{}",
+        format_frames(&frames)
+    );
     assert_eq!(server.effects().len(), 2);
 
     // The grant survives a crash; after it is revoked, calls need approval again.

@@ -84,11 +84,17 @@ async fn t1_g10_elicitation_can_be_rejected_or_expire() {
 
 #[actix_web::test]
 async fn g13_headless_agent_declines_elicitation() {
-    let server =
-        elicitation_setup(ProviderProtocol::Anthropic).with_agent_config("headless = true").start().await;
+    let server = elicitation_setup(ProviderProtocol::Anthropic)
+        .with_agent_config("headless = true")
+        .start()
+        .await;
     let session = server.create_session_at(1).await;
     let frames = server.chat_to_end(&session, "go").await;
-    assert!(frames_of_kind(&frames, "waiting_for_approval").is_empty(), "{}", format_frames(&frames));
+    assert!(
+        frames_of_kind(&frames, "waiting_for_approval").is_empty(),
+        "{}",
+        format_frames(&frames)
+    );
     let failed = &single_frame(&frames, "tool_call_failed").data;
     assert!(failed["error"].as_str().unwrap().contains("would not say"), "{failed}");
 }

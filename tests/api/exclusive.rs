@@ -82,14 +82,20 @@ async fn wait_until_waiting_for_lock(server: &TestServer, session: &str) {
 async fn t8_transfers_of_one_wallet_never_overlap_in_the_tool_server() {
     let folder = tempfile::tempdir().unwrap();
     let spans = folder.path().join("spans.jsonl");
-    let server = transfer_setup().with_market_env("MARKET_SPANS", spans.to_str().unwrap()).start().await;
+    let server =
+        transfer_setup().with_market_env("MARKET_SPANS", spans.to_str().unwrap()).start().await;
     let mut sessions = Vec::new();
     for _ in 0..4 {
         sessions.push(unrestricted_session(&server).await);
     }
     let runs = sessions.iter().map(|session| server.chat_to_end(session, "go"));
     for frames in futures::future::join_all(runs).await {
-        assert_eq!(frames_of_kind(&frames, "tool_call_completed").len(), 1, "{}", format_frames(&frames));
+        assert_eq!(
+            frames_of_kind(&frames, "tool_call_completed").len(),
+            1,
+            "{}",
+            format_frames(&frames)
+        );
     }
     assert_eq!(
         max_concurrency(&crate::harness::read_json_lines(&spans), "wallet_transfer"),
@@ -133,7 +139,8 @@ async fn t8_lock_passes_to_the_next_call_on_cancel_and_other_keys_do_not_wait() 
 
 #[actix_web::test]
 async fn t8_retried_call_queues_again_for_its_lock_after_a_crash() {
-    let mut server = transfer_setup().with_market_env("MARKET_HANG", "wallet_transfer").start().await;
+    let mut server =
+        transfer_setup().with_market_env("MARKET_HANG", "wallet_transfer").start().await;
     let (first, second) =
         (unrestricted_session(&server).await, unrestricted_session(&server).await);
     let _first_run = server.chat(&first, "go").await;

@@ -3,7 +3,7 @@
 use crate::{
     harness::{TestServer, TestServerBuilder},
     scripts::{ORDER, tool_call_script},
-    stream::{last_message_text, frames_of_kind, single_frame},
+    stream::{frames_of_kind, last_message_text, single_frame},
 };
 use greenroom::rehearsal::ProviderProtocol;
 use serde_json::{Value, json};

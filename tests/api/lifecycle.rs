@@ -4,7 +4,9 @@
 use crate::{
     harness::{MODEL_KEY, TOKEN, TestServer, TestServerBuilder, run, send},
     scripts::{ORDER, STALLED_TEXT, STALLS_ONCE, tool_call_script},
-    stream::{format_frames, kinds_of, last_message_text, frames_of_kind, single_frame, streamed_text},
+    stream::{
+        format_frames, frames_of_kind, kinds_of, last_message_text, single_frame, streamed_text,
+    },
 };
 use futures::future::join_all;
 use greenroom::rehearsal::ProviderProtocol;
@@ -17,7 +19,8 @@ async fn d8_stopping_server_notifies_its_clients() {
     let setup = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script)
         .with_top_level_config("drain = '100ms'");
     let mut server = setup.start().await;
-    let (waiting, streaming) = (server.create_session_at(1).await, server.create_session_at(1).await);
+    let (waiting, streaming) =
+        (server.create_session_at(1).await, server.create_session_at(1).await);
     let mut paused = server.chat(&waiting, "go").await;
     let plan = paused.read_until("waiting_for_approval").await.last().unwrap().data["plan"].clone();
     let mut stalled = server.chat(&streaming, "stall").await;
@@ -41,7 +44,8 @@ async fn d8_stopping_server_notifies_its_clients() {
 async fn d2_many_sessions_survive_crashes() {
     const SESSIONS: usize = 24;
     let script = tool_call_script("market_order_create", ORDER);
-    let mut server = TestServerBuilder::with_script(ProviderProtocol::OpenAi, &script).start().await;
+    let mut server =
+        TestServerBuilder::with_script(ProviderProtocol::OpenAi, &script).start().await;
     let sessions = join_all((0..SESSIONS).map(|_| server.create_session_at(1))).await;
     let mut streams = join_all(sessions.iter().map(|session| server.chat(session, "go"))).await;
     // A quarter of the runs wait for approval; the others may still be running.
@@ -62,7 +66,12 @@ async fn d2_many_sessions_survive_crashes() {
     for session in &sessions {
         let all = server.wait_for_event(session, "done").await;
         assert_eq!(single_frame(&all, "done").data["outcome"], "completed");
-        assert_eq!(frames_of_kind(&all, "waiting_for_approval").len(), 1, "{}", format_frames(&all));
+        assert_eq!(
+            frames_of_kind(&all, "waiting_for_approval").len(),
+            1,
+            "{}",
+            format_frames(&all)
+        );
         assert!(last_message_text(&all).contains("order_id"), "{}", last_message_text(&all));
     }
     assert_eq!(server.effects().len(), SESSIONS, "each order once");

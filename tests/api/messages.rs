@@ -5,7 +5,8 @@ use crate::{
     harness::{TestServer, TestServerBuilder, send},
     scripts::{ORDER, STALLED_TEXT, STALLS_ONCE, STORY, tool_call_script},
     stream::{
-        format_frames, kinds, kinds_of, last_message_text, frames_of_kind, single_frame, streamed_text,
+        format_frames, frames_of_kind, kinds, kinds_of, last_message_text, single_frame,
+        streamed_text,
     },
 };
 use greenroom::rehearsal::ProviderProtocol;
@@ -193,7 +194,8 @@ async fn chat_endpoint_returns_the_complete_answer(wire: ProviderProtocol) {
 
 #[actix_web::test]
 async fn s1_sessions_are_listed_read_renamed_and_closed() {
-    let server = TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE).start().await;
+    let server =
+        TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE).start().await;
     let mut ids = Vec::new();
     for number in 0..5 {
         ids.push(server.create_session(json!({"title": format!("no. {number}")})).await);

@@ -4,7 +4,8 @@ use crate::{
     harness::{MODEL_KEY, TestServerBuilder},
     scripts::tool_call_script,
     stream::{
-        Frame, format_frames, kinds_of, last_message_text, frames_of_kind, single_frame, streamed_text,
+        Frame, format_frames, frames_of_kind, kinds_of, last_message_text, single_frame,
+        streamed_text,
     },
 };
 use greenroom::rehearsal::ProviderProtocol;
@@ -74,7 +75,8 @@ async fn m3_overloaded_provider_is_retried(wire: ProviderProtocol) {
 
 async fn m3_stalled_stream_restarts_the_step(wire: ProviderProtocol) {
     let script = failing_script("stall = { after = 20, times = 1 }");
-    let setup = TestServerBuilder::with_script(wire, &script).with_model_config("idle_timeout = \"500ms\"");
+    let setup =
+        TestServerBuilder::with_script(wire, &script).with_model_config("idle_timeout = \"500ms\"");
     let server = setup.start().await;
     let session = server.create_session_at(1).await;
     let frames = server.chat_to_end(&session, "go").await;
@@ -197,8 +199,10 @@ async fn m2_stream_bytes_can_be_split_anywhere(wire: ProviderProtocol) {
     let first = frames_of_kind(&frames, "message_completed")[0];
     assert_eq!(first.text("text"), "Größe: 🚀 und 日本.");
     assert_eq!(server.effects()[0]["arguments"]["name"], "Zoë 🚀 \"quoted\" \\ 日本");
-    let all: String =
-        frames_of_kind(&frames, "message_completed").iter().map(|frame| frame.text("text")).collect();
+    let all: String = frames_of_kind(&frames, "message_completed")
+        .iter()
+        .map(|frame| frame.text("text"))
+        .collect();
     assert_eq!(streamed_text(&frames), all);
 }
 
@@ -215,7 +219,10 @@ async fn m2_thinking_blocks_are_sent_back_unchanged(wire: ProviderProtocol) {
         "{}",
         format_frames(&frames)
     );
-    assert!(!format_frames(&frames).contains("First I look."), "clients do not get thinking blocks");
+    assert!(
+        !format_frames(&frames).contains("First I look."),
+        "clients do not get thinking blocks"
+    );
     let second = server.rehearsal.requests().pop().unwrap().body;
     if wire == ProviderProtocol::Anthropic {
         let block = &second["messages"][1]["content"][0];
@@ -230,7 +237,10 @@ async fn m2_thinking_blocks_are_sent_back_unchanged(wire: ProviderProtocol) {
 async fn s2_run_fails_at_its_step_limit(wire: ProviderProtocol) {
     let script = "[[rule]]\nuser = 'go'\n[[rule.reply]]\ntool_call = { name = 'list_bookmarks' }\n\
                   [[rule]]\nuser = 'again'\n[[rule.reply]]\ntext = 'Here I am.'";
-    let server = TestServerBuilder::with_script(wire, script).with_agent_config("max_steps = 2").start().await;
+    let server = TestServerBuilder::with_script(wire, script)
+        .with_agent_config("max_steps = 2")
+        .start()
+        .await;
     let session = server.create_session_at(1).await;
     let frames = server.chat_to_end(&session, "go").await;
     let error = &single_frame(&frames, "error").data;

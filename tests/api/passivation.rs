@@ -3,7 +3,7 @@
 use crate::{
     harness::{TEST_TIMEOUT, TestServer, TestServerBuilder},
     scripts::{ORDER, STALLS_ONCE, tool_call_script},
-    stream::{format_frames, kinds_of, last_message_text, frames_of_kind, single_frame},
+    stream::{format_frames, frames_of_kind, kinds_of, last_message_text, single_frame},
 };
 use greenroom::rehearsal::ProviderProtocol;
 use serde_json::json;

@@ -4,7 +4,7 @@
 use crate::{
     harness::{POLL_INTERVAL, TOKEN, TestServer, TestServerBuilder, run},
     scripts::{ORDER, tool_call_script},
-    stream::{format_frames, kinds_of, frames_of_kind, single_frame},
+    stream::{format_frames, frames_of_kind, kinds_of, single_frame},
     support::{PASSWORD, Postgres},
 };
 use greenroom::{rehearsal::ProviderProtocol, store::DatabaseLocation};

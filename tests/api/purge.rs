@@ -13,7 +13,8 @@ on_both_wires!(s1_session_purged_while_running_is_removed_everywhere);
 async fn s1_session_purged_while_running_is_removed_everywhere(wire: ProviderProtocol) {
     let script = format!("{}{STALLS_ONCE}", tool_call_script("market_order_create", ORDER));
     let mut server = TestServerBuilder::with_script(wire, &script).start().await;
-    let (waiting, streaming) = (server.create_session_at(1).await, server.create_session_at(1).await);
+    let (waiting, streaming) =
+        (server.create_session_at(1).await, server.create_session_at(1).await);
     let mut paused = server.chat(&waiting, "go").await;
     let plan =
         paused.read_until("waiting_for_approval").await.last().unwrap().data["plan_id"].clone();

@@ -66,7 +66,8 @@ async fn e2_one_socket_serves_many_sessions() {
 
 #[actix_web::test]
 async fn invalid_frames_are_answered_and_the_connection_stays_open() {
-    let server = TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE).start().await;
+    let server =
+        TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE).start().await;
     let session = server.create_session_at(1).await;
     let mut socket = server.socket("/agent/stream").await;
     let unknown_id = "0198c0de-0000-7000-8000-000000000001";
@@ -115,7 +116,8 @@ async fn invalid_frames_are_answered_and_the_connection_stays_open() {
 
 #[actix_web::test]
 async fn x4_frame_with_excessive_length_is_rejected_before_its_payload_arrives() {
-    let server = TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE).start().await;
+    let server =
+        TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE).start().await;
     let address = server.url().trim_start_matches("http://").to_owned();
     let mut socket = TcpStream::connect(&address).await.unwrap();
     let request = format!(
