@@ -374,7 +374,8 @@ async fn piped_message_prints_its_answer() {
     assert_eq!((failed.code, failed.stdout.as_str()), (Some(1), ""));
     assert!(failed.stderr.contains("! ") && failed.stderr.contains("failed"), "{}", failed.stderr);
 
-    // Without a terminal, the command reports the request and waits for an answer elsewhere, or exits.
+    // Without a terminal, the command reports the request, and exits or waits for an answer from
+    // elsewhere.
     let refused = chat_piped(&server, &["--no-wait"], "go").await;
     let result = (refused.code, refused.stdout.as_str());
     assert_eq!(result, (Some(3), "Calling.\n"), "{}", refused.stderr);

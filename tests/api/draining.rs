@@ -1,5 +1,5 @@
-//! Draining (D8): a server that is stopped during its work notifies every client, and all work resumes
-//! after the next start.
+//! Draining (D8): a server that is stopped during its work notifies every client, and all work
+//! resumes after the next start.
 
 use crate::{
     harness::{TestServer, TestServerBuilder},
@@ -120,7 +120,7 @@ async fn d8_sigterm_under_load_drains_and_work_resumes_after_restart() {
         );
     }
     for session in &scanning {
-        // The tool is read-only, so its call is repeated; the interruption is not counted as a failure.
+        // The tool is read-only, so its call is repeated; the interruption is no counted failure.
         let mut subscription = server.subscribe(session, "0").await;
         let retrying = subscription.read_until("tool_call_retrying").await.pop().unwrap();
         assert_eq!(

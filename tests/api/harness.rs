@@ -27,7 +27,7 @@ pub(crate) const MODEL_KEY: &str = "rehearsal-key-0123456789";
 /// Time between two polls of a state that no event reports.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(25);
 
-/// Builds a [`TestServer`]; the default is the configuration of the README's tour.
+/// Builds a [`TestServer`]: a configuration with changes, and the script of its model.
 pub(crate) struct TestServerBuilder {
     wire: ProviderProtocol,
     script: String,

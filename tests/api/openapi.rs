@@ -282,7 +282,7 @@ async fn generated_requests_conform_to_the_openapi_document() {
     let message = json!({"session_id": session, "message": "Stock up"});
     let paused = server.post("/agent/chat", message).await;
     let plan = paused.body["plan_id"].as_str().unwrap();
-    // Most requests are about this session and its approval; `close_session` is about another session.
+    // Most requests use this session and its approval; `close_session` uses another session.
     let other = server.create_session_at(1).await;
     let configuration = format!(
         "[parameters]\nsession_id = '{session}'\napproval_id = '{plan}'\n\

@@ -34,7 +34,7 @@ fn order_toml(quantity: u64) -> String {
     )
 }
 
-/// A script whose model plans orders of the quantities `planned`, and then places those of `placed`.
+/// A script whose model plans orders of the quantities `planned`, then places those of `placed`.
 fn preflight_script(planned: &[u64], placed: &[u64]) -> String {
     let step = |quantity: &u64| {
         format!(

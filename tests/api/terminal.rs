@@ -50,7 +50,7 @@ pub(crate) fn environment(url: &str) -> Vec<(String, String)> {
 }
 
 impl Terminal {
-    /// Runs `greenroom` with these arguments in a terminal of this size, with additional environment.
+    /// Runs `greenroom` with these arguments in a terminal of this size; `env` adds variables.
     pub(crate) fn open(
         server: &TestServer,
         columns: u16,
