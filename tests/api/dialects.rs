@@ -16,8 +16,8 @@ fn event_data(frames: &[Frame]) -> Vec<Value> {
     frames.iter().filter(|frame| frame.kind() != "text").map(|frame| frame.data.clone()).collect()
 }
 
-/// Asserts that the `task` frames equal the native ones, except that each tool call has a `tool_call`
-/// frame and a later `tool_result` frame with the same ids.
+/// Asserts that the `task` frames equal the native ones, except that each tool call has a
+/// `tool_call` frame and a later `tool_result` frame with the same ids.
 fn assert_task_frames_match(native: &[Value], task: &[Value]) {
     let is_call = |frame: &&Value| frame["type"] == "tool_call";
     let is_result = |frame: &&Value| frame["type"] == "tool_result";

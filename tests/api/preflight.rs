@@ -64,8 +64,8 @@ fn preflight_script(planned: &[u64], placed: &[u64]) -> String {
     script
 }
 
-/// Starts a run that waits for approval of its preflight plan; returns its stream, the plan, and the
-/// path of the approval.
+/// Starts a run that waits for approval of its preflight plan; returns its stream, the plan, and
+/// the path of the approval.
 async fn start_until_preflight(
     server: &TestServer,
     session: &str,
