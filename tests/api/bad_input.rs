@@ -192,7 +192,7 @@ async fn x1_x3_requests_require_authentication_and_own_origin() {
     send(foreign.json(&json!({}))).await.expect_problem(403, "origin_forbidden");
     let own = server.request(Method::POST, "/agent/session").header("origin", server.url());
     send(own.json(&json!({}))).await.expect_ok();
-    // A browser signs in by the link and gets a cookie; requests with it need the page's own origin.
+    // The sign-in link sets a cookie; requests with the cookie need the page's own origin.
     let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build();
     let link = client.unwrap().get(format!("{}/?token={TOKEN}", server.url()));
     let link = link.send().await.unwrap();

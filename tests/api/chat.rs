@@ -67,12 +67,12 @@ async fn g8_user_chats_and_approves_a_call_inline() {
     assert_eq!(approvals["approvals"][0]["decisions"][0]["surface"], "cli");
     // The answered approval disappears from the prompt area, and the prompt shows the typed text.
     terminal.press("next");
-    terminal.wait_until("an empty prompt", |seen| seen.ends_with("› next")).await;
+    terminal.wait_until("an empty prompt", |screen| screen.ends_with("› next")).await;
     assert!(!terminal.screen().contains("○"), "{}", terminal.screen());
-    let seen = terminal.text_on_one_line();
+    let screen = terminal.text_on_one_line();
     for text in ["I'll check today's price first.", "● get_market_stats", "? market_order_create"]
     {
-        assert_eq!(seen.matches(text).count(), 1, "{text}: {}", terminal.screen());
+        assert_eq!(screen.matches(text).count(), 1, "{text}: {}", terminal.screen());
     }
     terminal.press("\u{15}");
     terminal.press(CTRL_D);
@@ -101,7 +101,7 @@ async fn g8_narrow_terminal_without_color_shows_the_approval_and_accepts_a_rejec
         terminal.resize(columns, 40);
         terminal.wait_for_text("›").await;
     }
-    terminal.wait_until("one prompt", |seen| seen.ends_with("› xx")).await;
+    terminal.wait_until("one prompt", |screen| screen.ends_with("› xx")).await;
 }
 
 #[actix_web::test]
@@ -135,8 +135,8 @@ async fn g8_call_is_edited_in_an_external_editor_or_inline() {
     terminal.enter(r#"{"price": 4.12, "quantity": "five", "region_id": 10000002, "side": "buy", "type_id": 34}"#);
     terminal.wait_for_text("! ").await;
     terminal
-        .wait_until("approval is requested again", |seen| {
-            seen.matches("? market_order_create").count() == 2
+        .wait_until("approval is requested again", |screen| {
+            screen.matches("? market_order_create").count() == 2
         })
         .await;
     terminal.enter("e");
@@ -160,7 +160,7 @@ async fn g9_session_grant_is_requested_once() {
     terminal.wait_for_text("› yes, for this session").await;
     terminal.wait_for_text("tokens in").await;
     terminal.enter("go");
-    let twice = |seen: &str| seen.matches("tokens in").count() == 2;
+    let twice = |screen: &str| screen.matches("tokens in").count() == 2;
     terminal.wait_until("the second answer", twice).await;
     assert_eq!(terminal.text_on_one_line().matches("? market_order_create").count(), 1);
     assert_eq!(server.effects().len(), 2);
@@ -176,10 +176,10 @@ async fn g11_approval_answered_elsewhere_closes_and_the_draft_is_kept() {
     terminal.wait_for_text("›").await;
     terminal.enter("go");
     terminal.press("yes of course");
-    terminal.wait_until("the draft is typed", |seen| seen.ends_with("› yes of course")).await;
+    terminal.wait_until("the draft is typed", |screen| screen.ends_with("› yes of course")).await;
     terminal.wait_for_text("Run it?").await;
     // The draft typed before the request is not taken as an answer.
-    terminal.wait_until("an empty answer", |seen| seen.ends_with("›")).await;
+    terminal.wait_until("an empty answer", |screen| screen.ends_with("›")).await;
     assert_eq!(server.effects().len(), 0);
     let waiting = server.get("/agent/approvals?state=pending").await.expect_ok();
     let id = waiting["approvals"][0]["approval_id"].as_str().unwrap().to_owned();
@@ -189,7 +189,7 @@ async fn g11_approval_answered_elsewhere_closes_and_the_draft_is_kept() {
         .expect_ok();
     terminal.wait_for_text("answered elsewhere: approved by admin (rest)").await;
     terminal.wait_for_text("tokens in").await;
-    terminal.wait_until("the draft", |seen| seen.ends_with("› yes of course")).await;
+    terminal.wait_until("the draft", |screen| screen.ends_with("› yes of course")).await;
     assert_eq!(server.effects().len(), 1);
 }
 
@@ -211,9 +211,9 @@ async fn s6_ctrl_c_cancels_the_run_and_twice_exits() {
     terminal.wait_for_text("44 tokens in").await;
     // With a draft, Ctrl-C clears the draft first.
     terminal.press("half a tho");
-    terminal.wait_until("the draft is typed", |seen| seen.ends_with("› half a tho")).await;
+    terminal.wait_until("the draft is typed", |screen| screen.ends_with("› half a tho")).await;
     terminal.press(CTRL_C);
-    terminal.wait_until("the draft is cleared", |seen| seen.ends_with('›')).await;
+    terminal.wait_until("the draft is cleared", |screen| screen.ends_with('›')).await;
     terminal.press(CTRL_C);
     terminal.wait_for_text("Ctrl-C again, or Ctrl-D, quits").await;
     terminal.press(CTRL_C);
@@ -235,7 +235,7 @@ async fn d2_chat_reconnects_after_the_server_is_killed_mid_answer() {
     terminal.wait_for_text("reconnecting").await;
     // The user can keep typing while disconnected.
     terminal.press("go");
-    terminal.wait_until("the draft is typed", |seen| seen.ends_with("› go")).await;
+    terminal.wait_until("the draft is typed", |screen| screen.ends_with("› go")).await;
     server.start_at(&url).await;
     terminal.wait_for_text("reconnected").await;
     terminal.wait_for_text("the message was interrupted and is repeated").await;
@@ -245,10 +245,10 @@ async fn d2_chat_reconnects_after_the_server_is_killed_mid_answer() {
     terminal.press(ENTER);
     terminal.wait_for_text("Run it?").await;
     server.kill().await;
-    let twice = |seen: &str| seen.matches("connection lost").count() == 2;
+    let twice = |screen: &str| screen.matches("connection lost").count() == 2;
     terminal.wait_until("the connection is lost again", twice).await;
     server.start_at(&url).await;
-    let twice = |seen: &str| seen.matches("reconnected").count() == 2;
+    let twice = |screen: &str| screen.matches("reconnected").count() == 2;
     terminal.wait_until("the connection is back", twice).await;
     terminal.enter("y");
     terminal.wait_for_text("Read: ").await;
@@ -309,12 +309,12 @@ text = "Done."
     terminal.wait_for_text("›").await;
     terminal.enter("go");
     terminal.wait_for_text("tokens in").await;
-    let seen = terminal.screen();
+    let screen = terminal.screen();
     assert!(
-        seen.contains(r"model \u{1b}[2J\u{1b}]0;owned\u{7}\u{1b}[31mred\u{8}\u{9b}1;1H says"),
-        "{seen}"
+        screen.contains(r"model \u{1b}[2J\u{1b}]0;owned\u{7}\u{1b}[31mred\u{8}\u{9b}1;1H says"),
+        "{screen}"
     );
-    assert!(seen.contains(r"● create_shopping_list"), "{seen}");
+    assert!(screen.contains(r"● create_shopping_list"), "{screen}");
     let raw = terminal.raw();
     for control in ["\u{1b}[2J", "\u{1b}]", "\u{7}", "\u{8}", "\u{9b}", "\u{1b}[31mred"] {
         assert!(!raw.contains(control), "{control:?} in {raw:?}");
@@ -374,7 +374,8 @@ async fn piped_message_prints_its_answer() {
     assert_eq!((failed.code, failed.stdout.as_str()), (Some(1), ""));
     assert!(failed.stderr.contains("! ") && failed.stderr.contains("failed"), "{}", failed.stderr);
 
-    // Without a terminal, the command reports the request and waits for an answer elsewhere, or exits.
+    // Without a terminal, the command reports the request, and exits or waits for an answer from
+    // elsewhere.
     let refused = chat_piped(&server, &["--no-wait"], "go").await;
     let result = (refused.code, refused.stdout.as_str());
     assert_eq!(result, (Some(3), "Calling.\n"), "{}", refused.stderr);
@@ -538,7 +539,7 @@ async fn g6_g14_d3_plans_budgets_and_unknown_outcomes_are_answered_inline() {
     terminal.enter("s 1");
     terminal.wait_for_text("1. look (skipped)").await;
     terminal.enter("e 2");
-    terminal.wait_until("the step's words", |seen| seen.ends_with("Step 2 › buy")).await;
+    terminal.wait_until("the step's words", |screen| screen.ends_with("Step 2 › buy")).await;
     terminal.enter(" only ore");
     terminal.wait_for_text("2. buy only ore").await;
     terminal.enter("y");

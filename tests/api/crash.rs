@@ -68,8 +68,8 @@ async fn d2_queued_message_runs_after_a_crash(wire: ProviderProtocol) {
     assert_eq!(frames_of_kind(&all, "run_started").len(), 2);
 }
 
-/// Sends `go`, approves the call, waits until the market has executed it, and restarts the server by
-/// SIGKILL.
+/// Sends `go`, approves the call, waits until the market has executed it, then kills and restarts
+/// the server.
 async fn kill_during_call(server: &mut TestServer, tool: &str) -> String {
     let session = server.create_session_at(2).await;
     let mut stream = server.chat(&session, "go").await;

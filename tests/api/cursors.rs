@@ -114,8 +114,8 @@ fn without_text_position(mut event: Value) -> Value {
     event
 }
 
-/// The items that a client receives of a finished session after a cursor: the events of the log, and
-/// before each completed message its text or the rest of it.
+/// The items that a client receives of a finished session after a cursor: the events of the log,
+/// and before each completed message its text or the rest of it.
 fn expected_after(log: &[Value], seq: u64, offset: usize) -> Vec<ReceivedItem> {
     let mut items = Vec::new();
     let mut text_offset = offset;

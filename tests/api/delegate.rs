@@ -1,5 +1,5 @@
-//! Sub-agents (S8): a child's answer, its approvals at the root, cancellation, crashes, and the limits
-//! of its policy and budget.
+//! Sub-agents (S8): a child's answer, its approvals at the root, cancellation, crashes, and the
+//! limits of its policy and budget.
 
 use crate::{
     harness::{POLL_INTERVAL, TEST_TIMEOUT, TestServer, TestServerBuilder},
@@ -428,7 +428,7 @@ async fn s8_g6_child_usage_counts_towards_the_parent_budget() {
     let child_tokens = spent(&events);
     assert!(child_tokens > 0.0);
     let own: Vec<Value> = all.iter().map(|frame| frame.data.clone()).collect();
-    // The next child gets the remaining budget, after the usage of the parent and of the first child.
+    // The next child gets the budget that the parent and the first child left.
     let frames = server.chat_to_end(&session, "ask researcher to look twice").await;
     let before: Vec<Value> = frames
         .iter()

@@ -12,13 +12,13 @@ use serde_json::{Value, json};
 on_both_wires!(e1_task_dialect_has_a_call_before_each_result);
 
 /// The data of event frames, without text deltas, whose division varies.
-fn data(frames: &[Frame]) -> Vec<Value> {
+fn event_data(frames: &[Frame]) -> Vec<Value> {
     frames.iter().filter(|frame| frame.kind() != "text").map(|frame| frame.data.clone()).collect()
 }
 
-/// Asserts that the `task` frames equal the native ones, except that each tool call has a `tool_call`
-/// frame and a later `tool_result` frame with the same ids.
-fn check_pairs(native: &[Value], task: &[Value]) {
+/// Asserts that the `task` frames equal the native ones, except that each tool call has a
+/// `tool_call` frame and a later `tool_result` frame with the same ids.
+fn assert_task_frames_match(native: &[Value], task: &[Value]) {
     let is_call = |frame: &&Value| frame["type"] == "tool_call";
     let is_result = |frame: &&Value| frame["type"] == "tool_result";
     let started = native.iter().filter(|frame| frame["type"] == "tool_call_started").count();
@@ -49,7 +49,7 @@ fn check_pairs(native: &[Value], task: &[Value]) {
     assert_eq!(task, native);
 }
 
-async fn pages(server: &TestServer, session: &str, dialect: &str) -> Vec<Value> {
+async fn event_pages(server: &TestServer, session: &str, dialect: &str) -> Vec<Value> {
     let path = format!("/agent/session/{session}/events?limit=500{dialect}");
     server.get(&path).await.expect_ok()["events"].as_array().unwrap().clone()
 }
@@ -77,9 +77,11 @@ async fn e1_task_dialect_has_a_call_before_each_result(wire: ProviderProtocol) {
         format_frames(&received)
     );
 
-    let (native, task) =
-        (pages(&server, &session, "").await, pages(&server, &session, "&dialect=task").await);
-    check_pairs(&native, &task);
+    let (native, task) = (
+        event_pages(&server, &session, "").await,
+        event_pages(&server, &session, "&dialect=task").await,
+    );
+    assert_task_frames_match(&native, &task);
     let denied = task.iter().find(|frame| frame["blocked_by"] == "authorization").unwrap();
     assert!(denied["error"].as_str().unwrap().contains("requires autonomy level"), "{denied}");
     assert!(task.iter().any(|frame| frame["type"] == "authorization_denied"));
@@ -92,7 +94,7 @@ async fn e1_task_dialect_has_a_call_before_each_result(wire: ProviderProtocol) {
     while streamed.iter().filter(|frame: &&Frame| frame.kind() == "done").count() < 3 {
         streamed.push(stream.next().await.unwrap());
     }
-    assert_eq!(data(&streamed), task);
+    assert_eq!(event_data(&streamed), task);
     let mut socket = server.socket(&format!("/agent/stream/{session}?dialect=task")).await;
     let frames = socket.read_until("tool_result").await;
     let call = frames.iter().find(|frame| frame["type"] == "tool_call").unwrap();
@@ -118,9 +120,9 @@ async fn e3_resume_between_two_frames_of_one_event_repeats_both() {
     assert_eq!(whole[index + 1].kind(), "tool_result");
     assert_eq!(whole[index].data["seq"], whole[index + 1].data["seq"]);
     let resumed = subscribe(whole[index].cursor.clone()).await.read_until("done").await;
-    assert_eq!(data(&resumed)[..2], data(&whole[index..index + 2])[..]);
+    assert_eq!(event_data(&resumed)[..2], event_data(&whole[index..index + 2])[..]);
     let resumed = subscribe(whole[index + 1].cursor.clone()).await.read_until("done").await;
-    assert_eq!(data(&resumed), data(&whole[index + 2..]));
+    assert_eq!(event_data(&resumed), event_data(&whole[index + 2..]));
 }
 
 #[actix_web::test]

@@ -79,8 +79,8 @@ impl Disk {
         fs::remove_file(self.filler()).expect("the filler exists");
     }
 
-    /// Remounts the disk with another size or write mode. The write mode can only change while no file
-    /// on the disk is open for writing.
+    /// Remounts the disk with another size or write mode. The write mode can only change while no
+    /// file on the disk is open for writing.
     fn remount(&self, option: &str) {
         mount(&format!("remount,{option}"), self.path());
     }

@@ -1,5 +1,5 @@
-//! Draining (D8): a server that is stopped during its work notifies every client, and all work resumes
-//! after the next start.
+//! Draining (D8): a server that is stopped during its work notifies every client, and all work
+//! resumes after the next start.
 
 use crate::{
     harness::{TestServer, TestServerBuilder},
@@ -46,8 +46,8 @@ async fn d8_sigterm_under_load_drains_and_work_resumes_after_restart() {
     let setup = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script)
         .with_top_level_config("drain = '700ms'");
     let mut server = setup.start().await;
-    // Five kinds of sessions: waiting for approval, with a stalled model stream, with a queued message
-    // behind the stalled run, with a tool that takes ten minutes, and in the middle of a story.
+    // Sessions that wait for approval, have a stalled model stream and a queued message, have a tool
+    // call that takes ten minutes, or are in the middle of a story.
     let approving = create_sessions(&server).await;
     let mut waiting = start_runs(&server, &approving, "go").await;
     let mut plans = Vec::new();
@@ -120,7 +120,7 @@ async fn d8_sigterm_under_load_drains_and_work_resumes_after_restart() {
         );
     }
     for session in &scanning {
-        // The tool is read-only, so its call is repeated; the interruption is not counted as a failure.
+        // The tool is read-only, so its call is repeated; the interruption counts as no failure.
         let mut subscription = server.subscribe(session, "0").await;
         let retrying = subscription.read_until("tool_call_retrying").await.pop().unwrap();
         assert_eq!(

@@ -60,7 +60,7 @@ async fn g8_edited_arguments_are_the_ones_executed(wire: ProviderProtocol) {
     let effects = server.effects();
     assert_eq!(effects.len(), 1);
     assert_eq!(effects[0]["arguments"]["quantity"], 5);
-    // The tool result tells the model about the change and its reason.
+    // The tool result reports the change and its reason to the model.
     let answer = last_message_text(&rest);
     assert!(answer.contains("changed the arguments"), "{answer}");
     assert!(answer.contains("half of it will do"), "{answer}");

@@ -1,5 +1,5 @@
-//! Exclusive locks across sessions, as the tool server observes them (T8). The market's catalog gives
-//! `wallet_transfer` the key `'wallet:' + user.id`; orders have no key.
+//! Exclusive locks across sessions, as the tool server observes them (T8). The market's catalog
+//! gives `wallet_transfer` the key `'wallet:' + user.id`; orders have no key.
 
 use crate::{
     harness::{POLL_INTERVAL, TEST_TIMEOUT, TestServer, TestServerBuilder, send},
@@ -159,8 +159,8 @@ async fn t8_retried_call_queues_again_for_its_lock_after_a_crash() {
     wait_until_waiting_for_lock(&server, &first).await;
     assert_eq!(server.calls().len(), 2, "the first call waits behind the second");
     server.post(&format!("/agent/session/{second}/cancel"), json!({})).await.expect_ok();
-    // The call is repeated with its idempotency key, which the market knows: the market answers at
-    // once and does nothing twice.
+    // The call is repeated with its idempotency key. The market has already processed this key, so
+    // it answers at once and has no second effect.
     let all = server.wait_for_event(&first, "done").await;
     assert_eq!(frames_of_kind(&all, "tool_call_completed").len(), 1, "{}", format_frames(&all));
     assert_eq!((server.calls().len(), server.effects().len()), (3, 2));

@@ -1,5 +1,5 @@
-//! The test server: a scripted model server, the market's MCP server and the real `greenroom` binary
-//! as a child process that can be killed.
+//! The test server: a scripted model server, the market's MCP server and the real `greenroom`
+//! binary as a child process that can be killed.
 //!
 //! The harness starts and stops these processes and sends requests. It checks no behaviour.
 
@@ -27,7 +27,7 @@ pub(crate) const MODEL_KEY: &str = "rehearsal-key-0123456789";
 /// Time between two polls of a state that no event reports.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(25);
 
-/// Builds a [`TestServer`]; the default is the configuration of the README's tour.
+/// Builds a [`TestServer`]: a configuration with changes, and the script of its model.
 pub(crate) struct TestServerBuilder {
     wire: ProviderProtocol,
     script: String,
@@ -167,7 +167,7 @@ env = {{ MARKET_FILE = {file}, MARKET_LOG = {log}{own_env} }}
         std::fs::write(folder.join("greenroom.toml"), text).expect("the file is writable");
     }
 
-    /// Returns the configuration with a request limit that no test reaches, unless the test sets one:
+    /// Returns the configuration, with a request limit that no test reaches unless the test sets one:
     /// tests poll more often than users send requests.
     fn config_with_rate_limit(&self) -> String {
         const HIGH_LIMIT: &str = "[limits]\nrequests_per_second = 100000\n";

@@ -1,5 +1,5 @@
-//! The server process: draining, crashes with many sessions, a second server, rate limits, and secrets
-//! (D1, D8, E7, X4).
+//! The server process: draining, crashes with many sessions, a second server, rate limits, and
+//! secrets (D1, D8, E7, X4).
 
 use crate::{
     harness::{MODEL_KEY, TOKEN, TestServer, TestServerBuilder, run, send},

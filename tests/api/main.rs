@@ -1,5 +1,5 @@
-//! End-to-end tests of the API: the real `greenroom` binary over real sockets, with a real MCP server
-//! for tools and a scripted model server. Each file tests one subject.
+//! End-to-end tests of the API: the real `greenroom` binary over real sockets, with a real MCP
+//! server for tools and a scripted model server. Each file tests one subject.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 /// Runs each test once per provider protocol between Greenroom and the model server.

@@ -47,8 +47,8 @@ enum Surface {
     Dashboard,
 }
 
-/// Checks a preset. A: runs; D: is denied; ?: needs approval. Rows are levels L0 to L3, columns follow
-/// [`RISKS`].
+/// Checks a preset. A: runs; D: is denied; ?: needs approval. Rows are levels L0 to L3, columns
+/// follow [`RISKS`].
 async fn check_preset(preset: &str, table: [&str; 4]) {
     let mut script = String::new();
     for (tool, arguments) in TOOLS {

@@ -1,5 +1,5 @@
-//! Messages and runs: messages during a run, repetition, cancellation, disconnects, and the answer as a
-//! single response (S4–S6).
+//! Messages and runs: messages during a run, repetition, cancellation, disconnects, and the answer
+//! as a single response (S4–S6).
 
 use crate::{
     harness::{TestServer, TestServerBuilder, send},

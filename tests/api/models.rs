@@ -36,8 +36,8 @@ async fn run_script(
     (server, session, frames)
 }
 
-/// A script whose rule for "go" fails as `fault` says. After a run without an answer, the next message
-/// is one with its message to the model, so the rule for "again" is the first.
+/// A script whose rule for "go" has the given fault. The rule for "again" is the first one, because
+/// after a run without an answer the next model request contains both messages.
 fn failing_script(fault: &str) -> String {
     format!(
         r#"

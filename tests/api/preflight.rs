@@ -1,5 +1,4 @@
-//! A plan before the work, from outside: asked for, changed, refused, forgotten about, and what
-//! it covers (G14).
+//! Preflight plans (G14): approval, edits, rejection, expiry, and the calls that a plan covers.
 
 use crate::{
     harness::{TestServer, TestServerBuilder},
@@ -9,20 +8,20 @@ use greenroom::rehearsal::ProviderProtocol;
 use serde_json::{Value, json};
 
 on_both_wires!(
-    g14_an_approved_order_runs_without_asking_again,
-    g14_buying_1000_approved_does_not_cover_buying_1000000,
-    g14_steps_are_changed_and_skipped_and_the_model_is_told,
-    g14_a_refused_plan_ends_the_run,
-    g14_nobody_looks_at_the_plan_in_time,
-    g14_a_plan_survives_the_servers_death_and_is_used_once,
-    g14_without_a_plan_people_are_asked_as_usual,
+    g14_approved_plan_covers_its_calls,
+    g14_approved_quantity_does_not_cover_a_larger_one,
+    g14_steps_can_be_edited_and_skipped_and_the_model_is_informed,
+    g14_rejected_plan_ends_the_run,
+    g14_unanswered_preflight_expires,
+    g14_plan_survives_crashes_and_covers_each_call_once,
+    g14_run_without_a_plan_requests_approval_per_call,
 );
 
 fn order(quantity: u64) -> Value {
     json!({"type_id": 34, "region_id": 10_000_002, "side": "buy", "quantity": quantity, "price": 4.12})
 }
 
-fn call(quantity: u64) -> String {
+fn call_reply(quantity: u64) -> String {
     format!(
         "[[rule.reply]]\ntool_call = {{ name = \"market_order_create\", arguments = {} }}\n",
         order_toml(quantity)
@@ -35,7 +34,7 @@ fn order_toml(quantity: u64) -> String {
     )
 }
 
-/// A model that plans orders of these quantities, and then places those.
+/// A script whose model plans orders of the quantities `planned`, then places those of `placed`.
 fn preflight_script(planned: &[u64], placed: &[u64]) -> String {
     let step = |quantity: &u64| {
         format!(
@@ -51,20 +50,22 @@ fn preflight_script(planned: &[u64], placed: &[u64]) -> String {
         steps.join(", ")
     );
     for (step, quantity) in placed.iter().enumerate() {
-        script.push_str(&format!("[[rule]]\nuser = \"go\"\nstep = {step}\n{}", call(*quantity)));
+        let reply = call_reply(*quantity);
+        script.push_str(&format!("[[rule]]\nuser = \"go\"\nstep = {step}\n{reply}"));
     }
-    for (condition, says) in
+    for (condition, text) in
         [("system = 'changed by the person'\n", "I was told of the change."), ("", "Placed.")]
     {
         script.push_str(&format!(
-            "[[rule]]\nuser = \"go\"\nstep = {}\n{condition}[[rule.reply]]\ntext = \"{says}\"\n",
+            "[[rule]]\nuser = \"go\"\nstep = {}\n{condition}[[rule.reply]]\ntext = \"{text}\"\n",
             placed.len()
         ));
     }
     script
 }
 
-/// A run that waits for a word on its plan, with the plan and where to answer.
+/// Starts a run that waits for approval of its preflight plan; returns its stream, the plan, and
+/// the path of the approval.
 async fn start_until_preflight(
     server: &TestServer,
     session: &str,
@@ -73,14 +74,14 @@ async fn start_until_preflight(
     let body = json!({"session_id": session, "message": message, "preflight": true});
     let mut stream = server.chat_with(body).await;
     let frames = stream.read_until("waiting_for_approval").await;
-    assert_eq!(frames_of_kind(&frames, "text").len(), 0, "nothing of the plan is streamed");
+    assert_eq!(frames_of_kind(&frames, "text").len(), 0, "the plan is not streamed as text");
     let plan = frames.last().unwrap().data["plan"].clone();
     assert_eq!(plan["kind"], "preflight", "{plan}");
     let path = format!("/agent/approvals/{}", plan["plan_id"].as_str().unwrap());
     (stream, plan, path)
 }
 
-async fn g14_an_approved_order_runs_without_asking_again(wire: ProviderProtocol) {
+async fn g14_approved_plan_covers_its_calls(wire: ProviderProtocol) {
     let server = TestServerBuilder::tour(wire).start().await;
     let session = server.create_session(json!({"autonomy_level": 1, "preflight": true})).await;
     let mut stream = server.chat(&session, "Buy 1000 Tritanium at market price").await;
@@ -120,14 +121,14 @@ async fn g14_an_approved_order_runs_without_asking_again(wire: ProviderProtocol)
     assert_eq!(server.effects().len(), 1);
     assert_eq!(server.effects()[0]["arguments"]["quantity"], 1000);
     assert!(last_message_text(&rest).contains("Done: order"), "{}", last_message_text(&rest));
-    // Three steps, of which the plan was none.
+    // Three steps: the planning is not counted as one.
     let iterations: Vec<_> = frames_of_kind(&rest, "thinking")
         .iter()
         .map(|frame| frame.data["iteration"].clone())
         .collect();
     assert_eq!(iterations, [1, 2, 3]);
 
-    // A session's setting can be changed, and a message may say otherwise.
+    // The session's setting can be changed, and a message can override it.
     let path = format!("/agent/session/{session}/settings");
     assert_eq!(
         server.patch(&path, json!({"preflight": false})).await.expect_ok()["preflight"],
@@ -138,7 +139,7 @@ async fn g14_an_approved_order_runs_without_asking_again(wire: ProviderProtocol)
     assert_eq!(frames.last().unwrap().data["plan"]["kind"], "plan");
 }
 
-async fn g14_buying_1000_approved_does_not_cover_buying_1000000(wire: ProviderProtocol) {
+async fn g14_approved_quantity_does_not_cover_a_larger_one(wire: ProviderProtocol) {
     let server = TestServerBuilder::with_script(wire, &preflight_script(&[1000], &[1_000_000]))
         .start()
         .await;
@@ -156,7 +157,7 @@ async fn g14_buying_1000_approved_does_not_cover_buying_1000000(wire: ProviderPr
     assert!(server.effects().is_empty());
 }
 
-async fn g14_steps_are_changed_and_skipped_and_the_model_is_told(wire: ProviderProtocol) {
+async fn g14_steps_can_be_edited_and_skipped_and_the_model_is_informed(wire: ProviderProtocol) {
     let server =
         TestServerBuilder::with_script(wire, &preflight_script(&[1000, 7], &[5])).start().await;
     let session = server.create_session_at(1).await;
@@ -168,7 +169,7 @@ async fn g14_steps_are_changed_and_skipped_and_the_model_is_told(wire: ProviderP
             {"position": 1, "arguments": arguments}, {"position": 2, "skip": true},
         ]})
     };
-    // What can't be carried out leaves the question waiting.
+    // Invalid changes leave the approval pending.
     let problem =
         server.post(&path, changes(json!("five"))).await.expect_problem(422, "invalid_answer");
     assert!(problem["detail"].as_str().unwrap().contains("step 1"), "{problem}");
@@ -191,11 +192,12 @@ async fn g14_steps_are_changed_and_skipped_and_the_model_is_told(wire: ProviderP
     assert_eq!(server.effects().len(), 1, "{}", format_frames(&rest));
     assert_eq!(last_message_text(&rest), "I was told of the change.");
     let audit = server.get("/admin/audit?action=approval_decided").await.expect_ok();
-    let stood = &audit["rows"][0]["details"]["steps"];
-    assert_eq!((&stood[0]["digest"], &stood[1]["skipped"]), (&steps[0]["digest"], &json!(true)));
+    let audited = &audit["rows"][0]["details"]["steps"];
+    assert_eq!(audited[0]["digest"], steps[0]["digest"]);
+    assert_eq!(audited[1]["skipped"], true);
 }
 
-async fn g14_a_refused_plan_ends_the_run(wire: ProviderProtocol) {
+async fn g14_rejected_plan_ends_the_run(wire: ProviderProtocol) {
     let server =
         TestServerBuilder::with_script(wire, &preflight_script(&[1000], &[1000])).start().await;
     let session = server.create_session_at(1).await;
@@ -208,18 +210,18 @@ async fn g14_a_refused_plan_ends_the_run(wire: ProviderProtocol) {
     assert!(server.effects().is_empty());
     assert_eq!(server.post("/agent/reject", body.clone()).await.expect_ok()["repeated"], true);
     server.post("/agent/execute", body).await.expect_problem(409, "already_decided");
-    // The session is usable.
+    // The session stays usable.
     assert_eq!(
         server.get(&format!("/agent/session/{session}")).await.expect_ok()["status"],
         "idle"
     );
 }
 
-async fn g14_nobody_looks_at_the_plan_in_time(wire: ProviderProtocol) {
-    let short = "[agents.hasty]\nmodel = 'scripted'\n\
+async fn g14_unanswered_preflight_expires(wire: ProviderProtocol) {
+    let hasty_agent = "[agents.hasty]\nmodel = 'scripted'\n\
                  approvals = { kinds = { preflight = { deadline = '300ms' } } }";
     let setup = TestServerBuilder::with_script(wire, &preflight_script(&[1000], &[1000]))
-        .with_config(short);
+        .with_config(hasty_agent);
     let server = setup.start().await;
     let session = server.create_session(json!({"agent": "hasty"})).await;
     let (mut stream, _plan, path) = start_until_preflight(&server, &session, "go").await;
@@ -237,7 +239,7 @@ async fn g14_nobody_looks_at_the_plan_in_time(wire: ProviderProtocol) {
     assert!(server.effects().is_empty());
 }
 
-async fn g14_a_plan_survives_the_servers_death_and_is_used_once(wire: ProviderProtocol) {
+async fn g14_plan_survives_crashes_and_covers_each_call_once(wire: ProviderProtocol) {
     let mut server =
         TestServerBuilder::with_script(wire, &preflight_script(&[1000], &[1000, 1000]))
             .start()
@@ -248,25 +250,26 @@ async fn g14_a_plan_survives_the_servers_death_and_is_used_once(wire: ProviderPr
     let read = server.get(&path).await.expect_ok();
     assert_eq!((&read["state"], &read["steps"]), (&json!("pending"), &plan["steps"]));
     server.post(&path, json!({"decision": "approve"})).await.expect_ok();
-    // The order is placed; the same order again is asked for, also after another death.
+    // The plan covers one order; the second order needs approval, also after another crash.
     let pending = "/agent/approvals?state=pending";
-    let mut follow = server.subscribe(&session, "0").await;
-    follow.read_until("waiting_for_approval").await;
-    let again = follow.read_until("waiting_for_approval").await;
+    let mut subscription = server.subscribe(&session, "0").await;
+    subscription.read_until("waiting_for_approval").await;
+    let again = subscription.read_until("waiting_for_approval").await;
     assert_eq!(again.last().unwrap().data["plan"]["kind"], "plan", "{}", format_frames(&again));
     assert_eq!(server.effects().len(), 1);
     server.kill_and_restart().await;
-    let waits = server.get(pending).await.expect_ok()["approvals"].clone();
-    assert_eq!((waits.as_array().unwrap().len(), &waits[0]["kind"]), (1, &json!("plan")));
+    let approvals = server.get(pending).await.expect_ok()["approvals"].clone();
+    assert_eq!(approvals.as_array().unwrap().len(), 1);
+    assert_eq!(approvals[0]["kind"], "plan");
     assert_eq!(server.effects().len(), 1);
-    let body = json!({"session_id": session, "plan_id": waits[0]["plan_id"]});
+    let body = json!({"session_id": session, "plan_id": approvals[0]["plan_id"]});
     server.post("/agent/execute", body).await.expect_ok();
     let all = server.wait_for_event(&session, "done").await;
     assert_eq!(last_message_text(&all), "Placed.");
     assert_eq!(server.effects().len(), 2);
 }
 
-async fn g14_without_a_plan_people_are_asked_as_usual(wire: ProviderProtocol) {
+async fn g14_run_without_a_plan_requests_approval_per_call(wire: ProviderProtocol) {
     let script = crate::scripts::tool_call_script("market_order_create", crate::scripts::ORDER);
     let server = TestServerBuilder::with_script(wire, &script).start().await;
     let session = server.create_session_at(1).await;

@@ -1,5 +1,5 @@
-//! What real tool servers have beside tools: resources that are read (T1), and prompts that start
-//! runs as workflows do (C3).
+//! Resources and prompts of MCP servers: models read resources (T1), and prompts start runs as
+//! workflows do (C3).
 
 use crate::{
     harness::{TestServer, TestServerBuilder},
@@ -9,12 +9,9 @@ use crate::{
 use greenroom::rehearsal::ProviderProtocol;
 use serde_json::{Value, json};
 
-on_both_wires!(
-    t1_a_model_reads_the_resources_that_its_agent_may_read,
-    c3_a_servers_prompt_starts_a_run,
-);
+on_both_wires!(t1_model_reads_allowed_resources, c3_mcp_prompt_starts_a_run,);
 
-/// With npm's reference server, which has some of everything.
+/// Adds npm's reference MCP server, which offers resources, prompts and tools.
 fn with_everything_server(setup: TestServerBuilder) -> TestServerBuilder {
     let program = concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -38,20 +35,21 @@ fn resource_setup(wire: ProviderProtocol, uri: &str) -> TestServerBuilder {
     ))
 }
 
-async fn go(server: &TestServer) -> Vec<crate::stream::Frame> {
-    // Read at the most careful level, too.
+async fn run_to_end(server: &TestServer) -> Vec<crate::stream::Frame> {
+    // Resources can be read at the lowest autonomy level, too.
     let session = server.create_session_at(0).await;
     server.chat_to_end(&session, "go").await
 }
 
-async fn t1_a_model_reads_the_resources_that_its_agent_may_read(wire: ProviderProtocol) {
+async fn t1_model_reads_allowed_resources(wire: ProviderProtocol) {
     let text = "demo://resource/dynamic/text/7";
     let allowed = "resources = ['everything:demo://resource/dynamic/*']";
     let server = resource_setup(wire, text).with_agent_config(allowed).start().await;
     let listed = server.get("/agent/resources").await.expect_ok();
     let find = |uri: &str| -> Value {
         let mut all = listed["resources"].as_array().unwrap().iter();
-        all.find(|it| it["uri"] == uri).unwrap_or_else(|| panic!("{uri}: {listed}")).clone()
+        let not_listed = || panic!("{uri}: {listed}");
+        all.find(|resource| resource["uri"] == uri).unwrap_or_else(not_listed).clone()
     };
     let document = find("demo://resource/static/document/architecture.md");
     assert_eq!(
@@ -60,7 +58,7 @@ async fn t1_a_model_reads_the_resources_that_its_agent_may_read(wire: ProviderPr
     );
     assert_eq!(find("demo://resource/dynamic/text/{resourceId}")["is_template"], true);
 
-    let frames = go(&server).await;
+    let frames = run_to_end(&server).await;
     let result =
         single_frame(&frames, "tool_call_completed").data["result"].as_str().unwrap().to_owned();
     assert!(result.contains("Resource 7: This is a plaintext resource"), "{result}");
@@ -68,15 +66,15 @@ async fn t1_a_model_reads_the_resources_that_its_agent_may_read(wire: ProviderPr
 }
 
 #[actix_web::test]
-async fn t1_what_an_agent_may_not_read_and_what_is_no_text() {
+async fn t1_binary_resources_are_described_and_others_are_refused() {
     let blob = "demo://resource/dynamic/blob/7";
     let allowed = "resources = ['everything:demo://resource/dynamic/*']";
     let server =
         resource_setup(ProviderProtocol::Anthropic, blob).with_agent_config(allowed).start().await;
-    let frames = go(&server).await;
+    let frames = run_to_end(&server).await;
     let result =
         single_frame(&frames, "tool_call_completed").data["result"].as_str().unwrap().to_owned();
-    // Described, not dumped.
+    // Binary content is described instead of included.
     assert!(
         result.starts_with(&format!("[resource {blob} ")) && result.ends_with(" bytes]"),
         "{result}"
@@ -85,14 +83,14 @@ async fn t1_what_an_agent_may_not_read_and_what_is_no_text() {
     let document = "demo://resource/static/document/architecture.md";
     let server =
         resource_setup(ProviderProtocol::OpenAi, document).with_agent_config(allowed).start().await;
-    let frames = go(&server).await;
+    let frames = run_to_end(&server).await;
     let error =
         single_frame(&frames, "tool_call_failed").data["error"].as_str().unwrap().to_owned();
     assert!(error.contains("there is no resource"), "{error}");
 
-    // By default an agent reads none, and is offered nothing to read them with.
+    // By default an agent may read no resources, and its model is not offered the tool.
     let server = resource_setup(ProviderProtocol::OpenAi, document).start().await;
-    let frames = go(&server).await;
+    let frames = run_to_end(&server).await;
     assert_eq!(
         single_frame(&frames, "tool_call_failed").data["reason"],
         "unknown_tool",
@@ -102,7 +100,7 @@ async fn t1_what_an_agent_may_not_read_and_what_is_no_text() {
     assert!(!server.rehearsal.requests()[0].body.to_string().contains("read_resource\""));
 }
 
-async fn c3_a_servers_prompt_starts_a_run(wire: ProviderProtocol) {
+async fn c3_mcp_prompt_starts_a_run(wire: ProviderProtocol) {
     let script =
         tool_call_script("echo", "{ message = 'hello' }").replace("\"go\"", "\"/everything:\"");
     let server =
@@ -110,12 +108,14 @@ async fn c3_a_servers_prompt_starts_a_run(wire: ProviderProtocol) {
     let listed = server.get("/agent/workflows").await.expect_ok();
     let find = |name: &str| -> Value {
         let mut all = listed["workflows"].as_array().unwrap().iter();
-        all.find(|it| it["name"] == name).unwrap_or_else(|| panic!("{name}: {listed}")).clone()
+        let not_listed = || panic!("{name}: {listed}");
+        all.find(|workflow| workflow["name"] == name).unwrap_or_else(not_listed).clone()
     };
     let plain = find("everything:simple-prompt");
     assert_eq!((&plain["source"], &plain["inputs"]), (&json!("mcp"), &json!([])));
     let inputs = find("everything:args-prompt")["inputs"].clone();
-    let required = |at: usize| (inputs[at]["name"].clone(), inputs[at]["required"].clone());
+    let required =
+        |index: usize| (inputs[index]["name"].clone(), inputs[index]["required"].clone());
     assert_eq!(
         (required(0), required(1)),
         ((json!("city"), json!(true)), (json!("state"), json!(false)))

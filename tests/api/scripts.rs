@@ -1,7 +1,7 @@
 //! Scripts of the scripted model for tests that need more than the tour.
 
-/// A story of more than 600 characters, some of two to four bytes, in small chunks, so that a client
-/// can be disconnected in the middle.
+/// A story of more than 600 characters, some of two to four bytes, in small chunks, so that a
+/// client can be disconnected in the middle.
 pub(crate) const STORY: &str = r#"
 [[rule]]
 user = "story"

@@ -1,4 +1,4 @@
-//! What users allow, and how sessions narrow it (G4).
+//! User settings, and how sessions narrow them (G4).
 
 use crate::{
     harness::TestServerBuilder,
@@ -23,9 +23,9 @@ async fn g4_settings_are_read_and_changed() {
         "allowed_regions": [10_000_002], "budget_limit": 5_000_000});
     let changed = server.patch("/agent/settings", patch).await.expect_ok();
     assert_eq!(changed["autonomy_name"], "ASSISTED");
-    assert_eq!(changed["require_confirmation"], true, "what is absent stays");
+    assert_eq!(changed["require_confirmation"], true, "absent keys are unchanged");
     assert_eq!(changed["budget_limit"]["amount"].as_f64(), Some(5_000_000.0));
-    // Another user's are others.
+    // The settings of another user are separate.
     let other = server.get("/agent/settings?character_id=526379435").await.expect_ok();
     assert_eq!(other["autonomy_level"], 1);
     server.kill_and_restart().await;
@@ -43,78 +43,80 @@ async fn g4_settings_are_read_and_changed() {
         let refused = refused.expect_problem(422, "invalid_request");
         assert_eq!(refused["field"], field, "{patch}: {refused}");
     }
-    assert_eq!(server.get("/agent/settings").await.expect_ok(), changed, "nothing of it was taken");
+    let unchanged = server.get("/agent/settings").await.expect_ok();
+    assert_eq!(unchanged, changed, "rejected patches have no effect");
 }
 
 #[actix_web::test]
-async fn g4_a_session_may_narrow_and_never_widen() {
+async fn g4_session_can_narrow_but_not_widen_settings() {
     let server = TestServerBuilder::tour(ProviderProtocol::OpenAi).start().await;
     let patch = json!({"autonomy_level": 1, "blocked_tools": ["get_war_losses"],
         "allowed_regions": [10_000_002, 10_000_043]});
     server.patch("/agent/settings", patch).await.expect_ok();
-    for (wish, field) in [
+    for (body, field) in [
         (json!({"autonomy_level": 2}), "autonomy_level"),
         (json!({"settings": {"require_confirmation": false}}), "require_confirmation"),
         (json!({"settings": {"blocked_tools": []}}), "blocked_tools"),
         (json!({"settings": {"allowed_regions": [10_000_030]}}), "allowed_regions"),
         (json!({"settings": {"allowed_regions": null}}), "allowed_regions"),
     ] {
-        let refused = server.post("/agent/session", wish.clone()).await;
+        let refused = server.post("/agent/session", body.clone()).await;
         let refused = refused.expect_problem(422, "settings_widened");
-        assert_eq!(refused["field"], field, "{wish}: {refused}");
+        assert_eq!(refused["field"], field, "{body}: {refused}");
     }
-    let wish = json!({"autonomy_level": 0, "settings": {"allowed_regions": [10_000_002]}});
-    let session = server.create_session(wish).await;
+    let body = json!({"autonomy_level": 0, "settings": {"allowed_regions": [10_000_002]}});
+    let session = server.create_session(body).await;
     let path = format!("/agent/session/{session}/settings");
     server.patch(&path, json!({"autonomy_level": 3})).await.expect_problem(422, "settings_widened");
     let wider = server.patch(&path, json!({"autonomy_level": 1})).await.expect_ok();
-    assert_eq!(wider["autonomy_level"], 1, "up to what the user allows");
+    assert_eq!(wider["autonomy_level"], 1, "up to the user's level");
 }
 
 #[actix_web::test]
-async fn g4_blocked_tools_are_denied_also_those_that_only_read() {
+async fn g4_blocked_read_only_tools_are_denied() {
     let server = TestServerBuilder::with_script(
         ProviderProtocol::Anthropic,
         &tool_call_script("list_bookmarks", "{}"),
     )
     .start()
     .await;
-    let wish = json!({"settings": {"blocked_tools": ["list_bookmarks"]}});
-    let session = server.create_session(wish).await;
+    let body = json!({"settings": {"blocked_tools": ["list_bookmarks"]}});
+    let session = server.create_session(body).await;
     let frames = server.chat_to_end(&session, "go").await;
     let denied = &single_frame(&frames, "authorization_denied").data;
     assert!(denied["reason"].as_str().unwrap().contains("blocked"), "{denied}");
-    assert!(last_message_text(&frames).contains("blocked"), "the model is told");
+    assert!(last_message_text(&frames).contains("blocked"), "the model gets the reason");
     assert!(server.calls().is_empty());
 }
 
 #[actix_web::test]
-async fn g3_levels_change_what_is_asked() {
+async fn g3_autonomy_level_determines_required_approval() {
     let order = tool_call_script("market_order_create", crate::scripts::ORDER);
     let server = TestServerBuilder::with_script(ProviderProtocol::OpenAi, &order).start().await;
-    // L2 without confirmation, and L3, do not ask for an order.
+    // An order needs no approval at L2 without confirmation, and at L3.
     server
         .patch("/agent/settings", json!({"autonomy_level": 3, "require_confirmation": false}))
         .await
         .expect_ok();
-    for (level, confirm, asks) in [(2, false, false), (3, true, false), (2, true, true)] {
-        let wish = json!({"autonomy_level": level, "settings": {"require_confirmation": confirm}});
-        let session = server.create_session(wish).await;
+    for (level, confirm, needs_approval) in [(2, false, false), (3, true, false), (2, true, true)] {
+        let settings = json!({"require_confirmation": confirm});
+        let body = json!({"autonomy_level": level, "settings": settings});
+        let session = server.create_session(body).await;
         let body = json!({"session_id": session, "message": "go", "until": "pause"});
         let frames = server.chat_with(body).await.read_to_end().await;
-        let found = frames_of_kind(&frames, "waiting_for_approval").len() == 1;
-        assert_eq!(found, asks, "level {level}, confirmation {confirm}");
+        let requested = frames_of_kind(&frames, "waiting_for_approval").len() == 1;
+        assert_eq!(requested, needs_approval, "level {level}, confirmation {confirm}");
         assert_eq!(
             frames_of_kind(&frames, "done").len() == 1,
-            !asks,
-            "`until: pause` ends the stream there"
+            !needs_approval,
+            "`until: pause` ends the stream at the approval"
         );
     }
     assert_eq!(server.effects().len(), 2);
 }
 
 #[actix_web::test]
-async fn g4_a_user_who_allows_less_narrows_every_session() {
+async fn g4_narrowed_user_settings_apply_to_every_session() {
     let server = TestServerBuilder::tour(ProviderProtocol::Anthropic).start().await;
     let wide = server.create_session_at(1).await;
     let narrow =
@@ -126,33 +128,33 @@ async fn g4_a_user_who_allows_less_narrows_every_session() {
     };
     assert_eq!(settings(&wide).await["autonomy_level"], 0);
     let both = json!(["get_war_losses", "list_bookmarks"]);
-    assert_eq!(settings(&narrow).await["blocked_tools"], both, "its own stay");
-    // Judged by from now on.
+    assert_eq!(settings(&narrow).await["blocked_tools"], both, "the session's own entries stay");
+    // The new level applies to the next call.
     let frames = server.chat_to_end(&wide, "Buy 1000 Tritanium at market price").await;
     assert_eq!(single_frame(&frames, "authorization_denied").data["required_level"], 1);
-    // Allowing more again widens no session by itself.
+    // Widening the user's settings does not widen a session.
     server.patch("/agent/settings", json!({"autonomy_level": 3})).await.expect_ok();
     assert_eq!(settings(&wide).await["autonomy_level"], 0);
 }
 
 #[actix_web::test]
-async fn s1_changes_at_the_same_time_are_all_kept() {
+async fn s1_concurrent_changes_are_all_kept() {
     let server = TestServerBuilder::tour(ProviderProtocol::OpenAi).start().await;
     for round in 0..10 {
         let session = server.create_session(json!({})).await;
         let path = format!("/agent/session/{session}/settings");
         let title = format!("round {round}");
-        let (narrowed, blocked, named) = tokio::join!(
+        let (narrowed, blocked, renamed) = tokio::join!(
             server.patch(&path, json!({"autonomy_level": 0})),
             server.patch(&path, json!({"blocked_tools": ["get_war_losses"]})),
             server.patch(&path, json!({ "title": title })),
         );
-        for answer in [narrowed, blocked, named] {
-            answer.expect_ok();
+        for response in [narrowed, blocked, renamed] {
+            response.expect_ok();
         }
-        let now = server.get(&format!("/agent/session/{session}")).await.expect_ok();
-        assert_eq!(now["settings"]["autonomy_level"], 0, "{now}");
-        assert_eq!(now["settings"]["blocked_tools"], json!(["get_war_losses"]), "{now}");
-        assert_eq!(now["title"], title.as_str(), "{now}");
+        let row = server.get(&format!("/agent/session/{session}")).await.expect_ok();
+        assert_eq!(row["settings"]["autonomy_level"], 0, "{row}");
+        assert_eq!(row["settings"]["blocked_tools"], json!(["get_war_losses"]), "{row}");
+        assert_eq!(row["title"], title.as_str(), "{row}");
     }
 }

@@ -131,7 +131,7 @@ async fn e4_slow_readers_delay_no_other_client_and_use_bounded_memory() {
     assert_eq!(numbers, expected, "in order, without repetition");
 }
 
-/// Works on loopback too: a peer that acknowledges nothing is one whose receive window stays closed.
+/// A receive window that stays closed simulates a peer that acknowledges nothing.
 #[cfg(target_os = "linux")]
 #[actix_web::test]
 async fn e4_client_that_vanished_is_detached() {

@@ -1,5 +1,5 @@
-//! A real pseudo-terminal with a real program in it: keys go in, and what a person would see comes out
-//! of a terminal emulator.
+//! A pseudo-terminal that runs the real binary: tests send keys and read the screen of a terminal
+//! emulator.
 
 use crate::harness::{MODEL_KEY, TEST_TIMEOUT, TOKEN, TestServer};
 use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system};
@@ -12,14 +12,14 @@ use std::{
     time::Duration,
 };
 
-/// Between two looks at the screen.
+/// Time between two reads of the screen.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// Rows that have gone up and can still be seen.
+/// Number of rows kept above the screen.
 const SCROLLBACK: usize = 1000;
 
-/// A terminal, and who runs in it; dropping it kills them.
+/// A terminal and the process in it. Dropping the terminal kills the process.
 pub(crate) struct Terminal {
-    seen: Arc<Mutex<TerminalOutput>>,
+    output: Arc<Mutex<TerminalOutput>>,
     keys: Box<dyn Write + Send>,
     child: Box<dyn Child + Send + Sync>,
     master: Box<dyn MasterPty + Send>,
@@ -27,7 +27,7 @@ pub(crate) struct Terminal {
 
 struct TerminalOutput {
     emulator: vt100::Parser,
-    /// Everything that came, as it came.
+    /// All bytes received, unchanged.
     raw: Vec<u8>,
 }
 
@@ -35,7 +35,7 @@ fn size(columns: u16, rows: u16) -> PtySize {
     PtySize { rows, cols: columns, pixel_width: 0, pixel_height: 0 }
 }
 
-/// The environment of a person at that server's command line.
+/// The environment of a user's command line that addresses the server at `url`.
 pub(crate) fn environment(url: &str) -> Vec<(String, String)> {
     let path = std::env::var("PATH").unwrap_or_default();
     [
@@ -50,7 +50,7 @@ pub(crate) fn environment(url: &str) -> Vec<(String, String)> {
 }
 
 impl Terminal {
-    /// `greenroom` with these arguments, in a terminal of that size, with more environment.
+    /// Runs `greenroom` with these arguments in a terminal of this size; `env` adds variables.
     pub(crate) fn open(
         server: &TestServer,
         columns: u16,
@@ -61,7 +61,7 @@ impl Terminal {
         Self::open_at(server.url(), server.folder(), columns, rows, args, env)
     }
 
-    /// The same, for a server at that address.
+    /// Like [`Self::open`], for the server at `url`.
     pub(crate) fn open_at(
         url: &str,
         folder: &Path,
@@ -70,7 +70,8 @@ impl Terminal {
         args: &[&str],
         env: &[(&str, &str)],
     ) -> Self {
-        let pair = native_pty_system().openpty(size(columns, rows)).expect("there are terminals");
+        let pair =
+            native_pty_system().openpty(size(columns, rows)).expect("a terminal can be opened");
         let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_greenroom"));
         command.args(args);
         command.cwd(folder);
@@ -82,29 +83,29 @@ impl Terminal {
         for (name, value) in env {
             command.env(name, value);
         }
-        let child = pair.slave.spawn_command(command).expect("the program can be started");
-        let keys = pair.master.take_writer().expect("it can be typed at");
-        let mut reader = pair.master.try_clone_reader().expect("it can be looked at");
-        let count = |count: u16| NonZeroU16::new(count).expect("it has a size");
+        let child = pair.slave.spawn_command(command).expect("the binary can be started");
+        let keys = pair.master.take_writer().expect("the terminal accepts keys");
+        let mut reader = pair.master.try_clone_reader().expect("the terminal can be read");
+        let count = |count: u16| NonZeroU16::new(count).expect("the size is not zero");
         let emulator = vt100::Parser::new(count(rows), count(columns), SCROLLBACK);
-        let seen = Arc::new(Mutex::new(TerminalOutput { emulator, raw: Vec::new() }));
-        let shared = seen.clone();
+        let output = Arc::new(Mutex::new(TerminalOutput { emulator, raw: Vec::new() }));
+        let shared = output.clone();
         thread::spawn(move || {
             let mut buffer = [0; 4096];
-            // Ends with the program.
+            // Ends when the program exits.
             while let Ok(count @ 1..) = reader.read(&mut buffer) {
-                let mut seen = shared.lock().expect("nobody panics with it");
-                seen.emulator.process(&buffer[..count]);
-                seen.raw.extend_from_slice(&buffer[..count]);
+                let mut output = shared.lock().expect("the lock is not poisoned");
+                output.emulator.process(&buffer[..count]);
+                output.raw.extend_from_slice(&buffer[..count]);
             }
         });
-        Self { seen, keys, child, master: pair.master }
+        Self { output, keys, child, master: pair.master }
     }
 
-    /// Presses keys, as the bytes that a terminal sends for them.
+    /// Sends keys, as the bytes that a terminal sends for them.
     pub(crate) fn press(&mut self, keys: &str) {
-        self.keys.write_all(keys.as_bytes()).expect("it can be typed at");
-        self.keys.flush().expect("it can be typed at");
+        self.keys.write_all(keys.as_bytes()).expect("the terminal accepts keys");
+        self.keys.flush().expect("the terminal accepts keys");
     }
 
     /// Types a line and presses Enter.
@@ -112,10 +113,10 @@ impl Terminal {
         self.press(&format!("{line}\r"));
     }
 
-    /// Everything that can be seen, rows that have gone up included, without the blanks at the ends.
+    /// The rows of the screen and of the scrollback, without trailing blanks.
     pub(crate) fn screen(&self) -> String {
-        let mut seen = self.seen.lock().expect("nobody panics with it");
-        let screen = seen.emulator.screen_mut();
+        let mut output = self.output.lock().expect("the lock is not poisoned");
+        let screen = output.emulator.screen_mut();
         let (rows, columns) = screen.size();
         screen.set_scrollback(SCROLLBACK);
         let above = screen.scrollback();
@@ -129,62 +130,62 @@ impl Terminal {
         lines.join("\n").trim_end().to_owned()
     }
 
-    /// The same on one line, wherever lines were broken.
+    /// [`Self::screen`] with each run of blanks and line breaks replaced by one space.
     pub(crate) fn text_on_one_line(&self) -> String {
         self.screen().split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
-    /// Waits until what is seen is so.
-    pub(crate) async fn wait_until(&self, what: &str, is_so: impl Fn(&str) -> bool) {
-        let waits = async {
-            while !is_so(&self.text_on_one_line()) {
+    /// Polls until `condition` holds for the text on one line.
+    pub(crate) async fn wait_until(&self, description: &str, condition: impl Fn(&str) -> bool) {
+        let poll = async {
+            while !condition(&self.text_on_one_line()) {
                 tokio::time::sleep(POLL_INTERVAL).await;
             }
         };
-        if tokio::time::timeout(TEST_TIMEOUT, waits).await.is_err() {
-            panic!("never seen: {what}\n{}", self.screen());
+        if tokio::time::timeout(TEST_TIMEOUT, poll).await.is_err() {
+            panic!("timed out waiting for: {description}\n{}", self.screen());
         }
     }
 
-    /// Waits until that text is seen.
+    /// Polls until the screen contains `text`.
     pub(crate) async fn wait_for_text(&self, text: &str) {
-        self.wait_until(text, |seen| seen.contains(text)).await;
+        self.wait_until(text, |screen| screen.contains(text)).await;
     }
 
-    /// The bytes that came.
+    /// All bytes received from the program, as text.
     pub(crate) fn raw(&self) -> String {
-        let seen = self.seen.lock().expect("nobody panics with it");
-        String::from_utf8_lossy(&seen.raw).into_owned()
+        let output = self.output.lock().expect("the lock is not poisoned");
+        String::from_utf8_lossy(&output.raw).into_owned()
     }
 
-    /// Makes the terminal that large.
+    /// Resizes the terminal.
     pub(crate) fn resize(&self, columns: u16, rows: u16) {
-        let count = |count: u16| NonZeroU16::new(count).expect("it has a size");
-        let mut seen = self.seen.lock().expect("nobody panics with it");
-        seen.emulator.set_size(count(rows), count(columns));
-        self.master.resize(size(columns, rows)).expect("it can be resized");
+        let count = |count: u16| NonZeroU16::new(count).expect("the size is not zero");
+        let mut output = self.output.lock().expect("the lock is not poisoned");
+        output.emulator.set_size(count(rows), count(columns));
+        self.master.resize(size(columns, rows)).expect("the terminal can be resized");
     }
 
-    /// Waits for the program's end; its exit code.
+    /// Waits until the program exits; returns its exit code.
     pub(crate) async fn wait_for_exit(&mut self) -> u32 {
-        let ends = async {
+        let exit = async {
             loop {
-                if let Some(status) = self.child.try_wait().expect("its end is known") {
+                if let Some(status) = self.child.try_wait().expect("the exit status is known") {
                     return status.exit_code();
                 }
                 tokio::time::sleep(POLL_INTERVAL).await;
             }
         };
-        match tokio::time::timeout(TEST_TIMEOUT, ends).await {
+        match tokio::time::timeout(TEST_TIMEOUT, exit).await {
             Ok(code) => code,
-            Err(_) => panic!("it does not end:\n{}", self.screen()),
+            Err(_) => panic!("the program does not exit:\n{}", self.screen()),
         }
     }
 }
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The program may already have exited.
         self.child.kill().unwrap_or_default();
     }
 }

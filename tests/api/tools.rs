@@ -1,4 +1,4 @@
-//! Tools from end to end: huge and odd results, progress, cancelling, death (T2, T4, T5, E6, S6).
+//! Tools: huge and unusual results, progress, cancellation, crashes, logs (T2, T4, T5, E6, E7, S6).
 
 use crate::{
     harness::{MODEL_KEY, TestServerBuilder},
@@ -8,7 +8,7 @@ use crate::{
 use greenroom::rehearsal::ProviderProtocol;
 use serde_json::{Value, json};
 
-on_both_wires!(t4_a_huge_result_is_cut_with_a_marker, e6_odd_values_reach_client_and_model);
+on_both_wires!(t4_huge_result_is_truncated_with_a_marker, e6_unusual_values_reach_client_and_model);
 
 const TEST_TOOLS: &str =
     "[tools.\"test_*\"]\nrisk = 'read_only'\nretry = { max = 1, base = '5ms' }";
@@ -19,7 +19,7 @@ fn with_test_tools(wire: ProviderProtocol, tool: &str, arguments: &str) -> TestS
         .with_market_env("MARKET_TEST_TOOLS", "1")
 }
 
-async fn t4_a_huge_result_is_cut_with_a_marker(wire: ProviderProtocol) {
+async fn t4_huge_result_is_truncated_with_a_marker(wire: ProviderProtocol) {
     let server = with_test_tools(wire, "test_huge_result", "{ bytes = 50000000 }").start().await;
     let session = server.create_session_at(1).await;
     let frames = server.chat_to_end(&session, "go").await;
@@ -33,7 +33,7 @@ async fn t4_a_huge_result_is_cut_with_a_marker(wire: ProviderProtocol) {
     assert_eq!(last_message_text(&server.chat_to_end(&session, "again").await), "Here I am.");
 }
 
-async fn e6_odd_values_reach_client_and_model(wire: ProviderProtocol) {
+async fn e6_unusual_values_reach_client_and_model(wire: ProviderProtocol) {
     let server = with_test_tools(wire, "test_odd_values", "{}").start().await;
     let session = server.create_session_at(1).await;
     let frames = server.chat_to_end(&session, "go").await;
@@ -47,16 +47,16 @@ async fn e6_odd_values_reach_client_and_model(wire: ProviderProtocol) {
         "{}",
         format_frames(&frames)
     );
-    assert_eq!(server.events(&session).await.len(), replayed(&server, &session).await.len());
+    assert_eq!(server.events(&session).await.len(), replayed_frames(&server, &session).await.len());
 }
 
-async fn replayed(server: &crate::harness::TestServer, session: &str) -> Vec<Frame> {
+async fn replayed_frames(server: &crate::harness::TestServer, session: &str) -> Vec<Frame> {
     let frames = server.wait_for_event(session, "done").await;
     frames.into_iter().filter(|frame| frame.kind() != "text").collect()
 }
 
 #[actix_web::test]
-async fn s6_a_running_tool_is_cancelled_and_its_progress_was_seen() {
+async fn s6_running_tool_reports_progress_and_can_be_cancelled() {
     let scan = tool_call_script("scan_opportunities", "{ region_id = 10000002, seconds = 500 }");
     let server = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &scan).start().await;
     let session = server.create_session_at(1).await;
@@ -69,7 +69,7 @@ async fn s6_a_running_tool_is_cancelled_and_its_progress_was_seen() {
     let rest = stream.read_to_end().await;
     assert_eq!(single_frame(&rest, "tool_call_failed").data["reason"], "cancelled");
     assert_eq!(single_frame(&rest, "done").data["outcome"], "cancelled");
-    // The tool heard of it.
+    // The tool received the cancellation.
     server
         .wait_until("the scan stops", |server| {
             server.effects().iter().any(|line| line.to_string().contains("scan_cancelled"))
@@ -79,7 +79,7 @@ async fn s6_a_running_tool_is_cancelled_and_its_progress_was_seen() {
 }
 
 #[actix_web::test]
-async fn t2_a_server_that_dies_comes_back() {
+async fn t2_tools_stay_listed_after_their_server_crashes() {
     let server = with_test_tools(ProviderProtocol::OpenAi, "test_crash", "{}").start().await;
     let session = server.create_session_at(1).await;
     let frames = server.chat_to_end(&session, "go").await;
@@ -88,11 +88,11 @@ async fn t2_a_server_that_dies_comes_back() {
     assert_eq!(frames_of_kind(&frames, "tool_call_retrying").len(), 1);
     assert_eq!(single_frame(&frames, "done").data["outcome"], "completed");
     let tools = server.get("/agent/tools").await.expect_ok();
-    assert!(tools["tools"].as_array().unwrap().len() >= 20, "they stay known: {tools}");
+    assert!(tools["tools"].as_array().unwrap().len() >= 20, "the tools stay listed: {tools}");
 }
 
 #[actix_web::test]
-async fn t2_a_server_that_will_not_start_stops_nobody() {
+async fn t2_failed_tool_server_does_not_affect_others() {
     let broken = "[mcpServers.broken]\ncommand = '/nonexistent/program'";
     let server =
         TestServerBuilder::tour(ProviderProtocol::Anthropic).with_config(broken).start().await;
@@ -102,12 +102,13 @@ async fn t2_a_server_that_will_not_start_stops_nobody() {
     assert!(broken["path"].as_str().unwrap().ends_with("broken"), "{broken}");
     assert!(!broken["last_error"].as_str().unwrap().is_empty(), "{broken}");
     let servers = server.get("/agent/tools").await.expect_ok()["servers"].clone();
-    let of = |name: &str| {
+    let status = |name: &str| {
         let servers = servers.as_array().unwrap();
         servers.iter().find(|server| server["name"] == name).unwrap().clone()
     };
-    assert_eq!(of("market")["state"], "ready");
-    assert!(of("broken")["reason"].as_str().unwrap().contains("/nonexistent/program"), "{servers}");
+    assert_eq!(status("market")["state"], "ready");
+    let reason = status("broken")["reason"].clone();
+    assert!(reason.as_str().unwrap().contains("/nonexistent/program"), "{servers}");
     let session = server.create_session_at(1).await;
     let frames =
         server.chat_to_end(&session, "What is the current sell price of Tritanium in Jita?").await;
@@ -115,14 +116,14 @@ async fn t2_a_server_that_will_not_start_stops_nobody() {
 }
 
 #[actix_web::test]
-async fn t4_a_call_that_takes_too_long_is_given_up() {
-    let quick = "[tools.test_hang]\nrisk = 'read_only'\ntimeout = '50ms'\nretry = { max = 1, base = '5ms' }\n\
+async fn t4_call_that_exceeds_its_timeout_fails() {
+    let config = "[tools.test_hang]\nrisk = 'read_only'\ntimeout = '50ms'\nretry = { max = 1, base = '5ms' }\n\
                  [tools.wallet_transfer]\nrisk = 'write_low_risk'\ntimeout = '2s'";
     let setup = TestServerBuilder::with_script(
         ProviderProtocol::Anthropic,
         &tool_call_script("test_hang", "{}"),
     )
-    .with_config(quick);
+    .with_config(config);
     let server = setup.with_market_env("MARKET_TEST_TOOLS", "1").start().await;
     let session = server.create_session_at(1).await;
     let frames = server.chat_to_end(&session, "go").await;
@@ -147,10 +148,10 @@ async fn e7_calls_are_logged_redacted_and_failures_as_warnings() {
     server.chat_to_end(&session, "go").await;
     let log = std::fs::read_to_string(server.folder().join("server.log")).unwrap();
     let line = |message: &str| {
-        let found = log.lines().find(|line| line.contains(message));
-        found.unwrap_or_else(|| panic!("no {message} in {log}")).to_owned()
+        let line = log.lines().find(|line| line.contains(message));
+        line.unwrap_or_else(|| panic!("no {message} in {log}")).to_owned()
     };
-    // Words as events have them.
+    // The fields have the same values as the events.
     let fields = |line: &str| serde_json::from_str::<Value>(line).unwrap()["fields"].clone();
     let called = line(r#""message":"tool call""#);
     assert_eq!(fields(&called)["tool"], "create_bookmark");
@@ -158,17 +159,17 @@ async fn e7_calls_are_logged_redacted_and_failures_as_warnings() {
     assert!(called.contains("create_bookmark") && called.contains("[redacted]"), "{called}");
     let failed = line(r#""message":"tool call failed""#);
     assert!(failed.contains(r#""level":"WARN""#) && failed.contains("password"), "{failed}");
-    let told = fields(&failed);
+    let failed_fields = fields(&failed);
     assert_eq!(
-        (&told["tool"], &told["reason"]),
+        (&failed_fields["tool"], &failed_fields["reason"]),
         (&json!("create_bookmark"), &json!("invalid_arguments"))
     );
-    assert!(!told["error"].as_str().unwrap().starts_with('"'), "{failed}");
+    assert!(!failed_fields["error"].as_str().unwrap().starts_with('"'), "{failed}");
     assert!(!log.contains("open sesame"));
 }
 
 #[actix_web::test]
-async fn e7_where_a_server_is_may_be_told_and_nothing_more() {
+async fn e7_unreachable_server_reports_only_its_origin() {
     let away = "[mcpServers.away]\nallow_private = true\n\
                 url = 'http://127.0.0.1:1/s/${MODEL_KEY}/mcp?key=QueryS3cret'";
     let server =
@@ -179,7 +180,7 @@ async fn e7_where_a_server_is_may_be_told_and_nothing_more() {
     let reason = away["reason"].as_str().unwrap();
     assert!(reason.contains("for url (http://127.0.0.1:1)"), "{reason}");
     let log = std::fs::read_to_string(server.folder().join("server.log")).unwrap();
-    // The library's own line has the whole address.
+    // A log line of the HTTP library contains the whole URL.
     assert!(log.contains("http://127.0.0.1:1/s/[redacted]/mcp?[redacted]"), "{log}");
     assert!(!log.contains(MODEL_KEY) && !log.contains("QueryS3cret"), "{log}");
 }

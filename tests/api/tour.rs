@@ -1,4 +1,4 @@
-//! The tour of the README, as its reader sees it.
+//! The scenarios of the README's tour.
 
 use crate::{
     harness::TestServerBuilder,
@@ -10,26 +10,26 @@ use greenroom::rehearsal::ProviderProtocol;
 use serde_json::{Value, json};
 
 on_both_wires!(
-    s2_e1_a_price_comes_from_the_tool,
-    s3_names_are_looked_up_in_parallel,
-    g8_an_order_waits_for_a_yes_and_is_placed_once,
-    g8_a_rejected_order_is_not_placed,
-    g7_a_transfer_is_denied_with_the_level_it_needs,
-    r2_a_flaky_tool_is_tried_again,
-    r3_a_tool_that_never_recovers_does_not_end_the_run,
-    g3_a_reader_may_not_write,
-    s2_four_steps_and_a_ranking,
-    a1_administrators_see_who_waits_for_whom,
-    g10_an_approval_survives_the_servers_death,
+    s2_e1_answer_quotes_the_tool_result,
+    s3_read_only_calls_run_in_parallel,
+    g8_approved_order_is_placed_once,
+    g8_rejected_order_is_not_placed,
+    g7_denied_transfer_names_the_required_level,
+    r2_failing_tool_is_retried,
+    r3_exhausted_retries_do_not_end_the_run,
+    g3_read_only_level_denies_writes,
+    s2_run_of_four_steps_completes,
+    a1_administrators_see_what_a_session_waits_for,
+    g10_approval_survives_a_crash,
 );
 
-/// The flaky tool's retries, quicker than the catalog's.
-const QUICK: &str = r#"
+/// The flaky tool's retries, with shorter delays than in the catalog.
+const SHORT_DELAYS: &str = r#"
 [tools.get_production_cost]
 risk = "read_only"
 retry = { max = 3, base = "5ms", cap = "10ms" }
 "#;
-/// What a client of the first dialect looks at.
+/// The event types that clients of the dialect `agent` handle.
 const CLIENT_EVENT_TYPES: [&str; 8] = [
     "thinking",
     "text",
@@ -41,10 +41,10 @@ const CLIENT_EVENT_TYPES: [&str; 8] = [
     "done",
 ];
 
-async fn s2_e1_a_price_comes_from_the_tool(wire: ProviderProtocol) {
+async fn s2_e1_answer_quotes_the_tool_result(wire: ProviderProtocol) {
     let server = TestServerBuilder::tour(wire).start().await;
-    let wish = json!({"character_id": 526_379_435, "autonomy_level": 1});
-    let session = server.create_session(wish).await;
+    let body = json!({"character_id": 526_379_435, "autonomy_level": 1});
+    let session = server.create_session(body).await;
     let frames =
         server.chat_to_end(&session, "What is the current sell price of Tritanium in Jita?").await;
     let expected = [
@@ -70,7 +70,7 @@ async fn s2_e1_a_price_comes_from_the_tool(wire: ProviderProtocol) {
     );
     assert!(
         streamed_text(&frames).ends_with(last_message_text(&frames)),
-        "what was streamed is what is kept"
+        "the streamed text equals the stored text"
     );
     let iterations: Vec<_> =
         frames_of_kind(&frames, "thinking").iter().map(|frame| &frame.data["iteration"]).collect();
@@ -85,7 +85,7 @@ async fn s2_e1_a_price_comes_from_the_tool(wire: ProviderProtocol) {
     }
 }
 
-async fn s3_names_are_looked_up_in_parallel(wire: ProviderProtocol) {
+async fn s3_read_only_calls_run_in_parallel(wire: ProviderProtocol) {
     let server = TestServerBuilder::tour(wire).start().await;
     let session = server.create_session_at(1).await;
     let frames =
@@ -94,25 +94,25 @@ async fn s3_names_are_looked_up_in_parallel(wire: ProviderProtocol) {
     let tools: Vec<_> = started.iter().map(|frame| frame.text("tool")).collect();
     assert_eq!(tools[0], "get_war_losses");
     assert_eq!(tools[1..], ["get_item_info"; 6]);
-    // All of the step are on their way before the first of them is back.
+    // All calls of the step start before the first of them completes.
     let second = frames.iter().position(|frame| frame.data["iteration"] == 2).unwrap();
-    let of_second = &frames[second..];
-    let done = of_second.iter().position(|frame| frame.kind() == "tool_call_completed").unwrap();
-    assert_eq!(frames_of_kind(&of_second[..done], "tool_call_attempt_started").len(), 6);
+    let second_step = &frames[second..];
+    let done = second_step.iter().position(|frame| frame.kind() == "tool_call_completed").unwrap();
+    assert_eq!(frames_of_kind(&second_step[..done], "tool_call_attempt_started").len(), 6);
     assert_eq!(frames_of_kind(&frames, "tool_call_completed").len(), 7);
-    for words in ["**Rifter**: 287", "**Merlin**: 256"] {
-        assert!(last_message_text(&frames).contains(words), "{}", last_message_text(&frames));
+    for text in ["**Rifter**: 287", "**Merlin**: 256"] {
+        assert!(last_message_text(&frames).contains(text), "{}", last_message_text(&frames));
     }
 }
 
-async fn g8_an_order_waits_for_a_yes_and_is_placed_once(wire: ProviderProtocol) {
+async fn g8_approved_order_is_placed_once(wire: ProviderProtocol) {
     let server = TestServerBuilder::tour(wire).start().await;
     let session = server.create_session_at(1).await;
     let mut stream = server.chat(&session, "Buy 1000 Tritanium at market price").await;
-    let asked = stream.read_until("waiting_for_approval").await;
-    let asked = &single_frame(&asked, "waiting_for_approval").data;
-    let plan = &asked["plan"];
-    assert_eq!(asked["plan_id"], plan["plan_id"]);
+    let frames = stream.read_until("waiting_for_approval").await;
+    let request = &single_frame(&frames, "waiting_for_approval").data;
+    let plan = &request["plan"];
+    assert_eq!(request["plan_id"], plan["plan_id"]);
     assert_eq!(plan["purpose"], "Execute 1 tool");
     assert_eq!(
         (&plan["kind"], &plan["max_risk_level"]),
@@ -125,14 +125,14 @@ async fn g8_an_order_waits_for_a_yes_and_is_placed_once(wire: ProviderProtocol) 
         step["arguments"],
         json!({"type_id": 34, "region_id": 10_000_002, "side": "buy", "quantity": 1000, "price": 4.12})
     );
-    assert!(server.effects().is_empty(), "nothing happens before the yes");
+    assert!(server.effects().is_empty(), "nothing happens before the approval");
 
-    let wish = json!({"session_id": session, "plan_id": plan["plan_id"]});
-    let decided = server.post("/agent/execute", wish).await.expect_ok();
+    let body = json!({"session_id": session, "plan_id": plan["plan_id"]});
+    let decided = server.post("/agent/execute", body).await.expect_ok();
     assert_eq!((&decided["closed"], &decided["repeated"]), (&json!(true), &json!(false)));
     let rest = stream.read_to_end().await;
-    let told_of = ["approval_decided", "tool_call_completed", "done"];
-    assert_eq!(kinds_of(&rest, &told_of), told_of);
+    let kinds = ["approval_decided", "tool_call_completed", "done"];
+    assert_eq!(kinds_of(&rest, &kinds), kinds);
     assert!(
         last_message_text(&rest).contains("buy 1,000 Tritanium at 4.12 ISK is open"),
         "{}",
@@ -144,14 +144,14 @@ async fn g8_an_order_waits_for_a_yes_and_is_placed_once(wire: ProviderProtocol) 
     assert_eq!(effects[0]["arguments"], step["arguments"]);
 }
 
-async fn g8_a_rejected_order_is_not_placed(wire: ProviderProtocol) {
+async fn g8_rejected_order_is_not_placed(wire: ProviderProtocol) {
     let server = TestServerBuilder::tour(wire).start().await;
     let session = server.create_session_at(1).await;
     let mut stream = server.chat(&session, "Buy 1000 Tritanium at market price").await;
-    let asked = stream.read_until("waiting_for_approval").await;
-    let plan_id = asked.last().unwrap().data["plan_id"].clone();
-    let wish = json!({"session_id": session, "plan_id": plan_id, "reason": "too expensive today"});
-    server.post("/agent/reject", wish).await.expect_ok();
+    let frames = stream.read_until("waiting_for_approval").await;
+    let plan_id = frames.last().unwrap().data["plan_id"].clone();
+    let body = json!({"session_id": session, "plan_id": plan_id, "reason": "too expensive today"});
+    server.post("/agent/reject", body).await.expect_ok();
     let rest = stream.read_to_end().await;
     let failed = &single_frame(&rest, "tool_call_failed").data;
     assert_eq!(failed["reason"], "rejected");
@@ -160,12 +160,12 @@ async fn g8_a_rejected_order_is_not_placed(wire: ProviderProtocol) {
         "{}",
         last_message_text(&rest)
     );
-    assert!(last_message_text(&rest).contains("too expensive today"), "the model is told why");
+    assert!(last_message_text(&rest).contains("too expensive today"), "the model gets the reason");
     assert_eq!(single_frame(&rest, "done").data["outcome"], "completed");
     assert_eq!(server.effects(), Vec::<Value>::new());
 }
 
-async fn g7_a_transfer_is_denied_with_the_level_it_needs(wire: ProviderProtocol) {
+async fn g7_denied_transfer_names_the_required_level(wire: ProviderProtocol) {
     let server = TestServerBuilder::tour(wire).start().await;
     let session = server.create_session_at(1).await;
     let frames = server.chat_to_end(&session, "Transfer 100M ISK to character XYZ").await;
@@ -182,14 +182,14 @@ async fn g7_a_transfer_is_denied_with_the_level_it_needs(wire: ProviderProtocol)
     );
     assert!(
         last_message_text(&frames).contains(level),
-        "the model is told, too: {}",
+        "the model gets the reason, too: {}",
         last_message_text(&frames)
     );
-    assert!(server.calls().is_empty(), "the tool never hears of it");
+    assert!(server.calls().is_empty(), "the tool is not called");
 }
 
-async fn r2_a_flaky_tool_is_tried_again(wire: ProviderProtocol) {
-    let server = TestServerBuilder::tour(wire).with_config(QUICK).start().await;
+async fn r2_failing_tool_is_retried(wire: ProviderProtocol) {
+    let server = TestServerBuilder::tour(wire).with_config(SHORT_DELAYS).start().await;
     let session = server.create_session_at(1).await;
     let frames = server.chat_to_end(&session, "Get production cost for Stabber").await;
     let expected = [
@@ -214,8 +214,8 @@ async fn r2_a_flaky_tool_is_tried_again(wire: ProviderProtocol) {
     assert_eq!(server.calls().len(), 3);
 }
 
-async fn r3_a_tool_that_never_recovers_does_not_end_the_run(wire: ProviderProtocol) {
-    let server = TestServerBuilder::tour(wire).with_config(QUICK).start().await;
+async fn r3_exhausted_retries_do_not_end_the_run(wire: ProviderProtocol) {
+    let server = TestServerBuilder::tour(wire).with_config(SHORT_DELAYS).start().await;
     let session = server.create_session_at(1).await;
     let frames = server.chat_to_end(&session, "Get production cost for Vexor").await;
     assert_eq!(frames_of_kind(&frames, "tool_call_retrying").len(), 3);
@@ -231,7 +231,7 @@ async fn r3_a_tool_that_never_recovers_does_not_end_the_run(wire: ProviderProtoc
     assert_eq!(server.calls().len(), 4);
 }
 
-async fn g3_a_reader_may_not_write(wire: ProviderProtocol) {
+async fn g3_read_only_level_denies_writes(wire: ProviderProtocol) {
     let server = TestServerBuilder::tour(wire).start().await;
     let session = server.create_session_at(0).await;
     let frames = server.chat_to_end(&session, "Update bookmark").await;
@@ -247,38 +247,38 @@ async fn g3_a_reader_may_not_write(wire: ProviderProtocol) {
     assert!(server.calls().is_empty());
 }
 
-async fn s2_four_steps_and_a_ranking(wire: ProviderProtocol) {
-    let server = TestServerBuilder::tour(wire).with_config(QUICK).start().await;
+async fn s2_run_of_four_steps_completes(wire: ProviderProtocol) {
+    let server = TestServerBuilder::tour(wire).with_config(SHORT_DELAYS).start().await;
     let session = server.create_session_at(1).await;
     let frames =
         server.chat_to_end(&session, "Find profitable manufacturing opportunities in Jita").await;
     assert_eq!(frames_of_kind(&frames, "thinking").len(), 4);
     assert_eq!(frames_of_kind(&frames, "tool_call_started").len(), 7);
     assert_eq!(frames_of_kind(&frames, "tool_call_completed").len(), 7);
-    for words in ["| 1 | **Vexor** |", "My pick: start with the **Stabber**"] {
-        assert!(last_message_text(&frames).contains(words), "{}", last_message_text(&frames));
+    for text in ["| 1 | **Vexor** |", "My pick: start with the **Stabber**"] {
+        assert!(last_message_text(&frames).contains(text), "{}", last_message_text(&frames));
     }
 }
 
-async fn a1_administrators_see_who_waits_for_whom(wire: ProviderProtocol) {
+async fn a1_administrators_see_what_a_session_waits_for(wire: ProviderProtocol) {
     let server = TestServerBuilder::tour(wire).start().await;
     let session = server.create_session_at(1).await;
     let mut stream = server.chat(&session, "Buy 1000 Tritanium at market price").await;
-    let asked = stream.read_until("waiting_for_approval").await;
-    let requested_at = asked.last().unwrap().data["plan"]["requested_at"].clone();
+    let frames = stream.read_until("waiting_for_approval").await;
+    let requested_at = frames.last().unwrap().data["plan"]["requested_at"].clone();
     let path = format!("/admin/actors?prefix=/sessions/{session}");
     let listed = server.get(&path).await.expect_ok();
     let actor = &listed["actors"][0];
     assert_eq!(actor["path"], format!("/sessions/{session}"), "{listed}");
     assert_eq!((&actor["kind"], &actor["state"]), (&json!("Session"), &json!("waiting")));
-    let whom = actor["waiting"]["for_whom"].as_str().unwrap();
-    assert!(whom.contains("person") || whom.contains("approval"), "{whom}");
-    // Instants in one form sort as text.
+    let reason = actor["waiting"]["for_whom"].as_str().unwrap();
+    assert!(reason.contains("person") || reason.contains("approval"), "{reason}");
+    // All timestamps have the same format, so they can be compared as text.
     let since = actor["waiting"]["since"].as_str().unwrap();
     assert!(since >= requested_at.as_str().unwrap(), "{since} before {requested_at}");
     assert!(actor["mailbox_depth"].is_u64() && actor["handled"].as_u64() > Some(0), "{actor}");
-    let one = server.get(&format!("/admin/actors/sessions/{session}")).await.expect_ok();
-    assert_eq!(one["actor"]["waiting"], actor["waiting"]);
+    let by_path = server.get(&format!("/admin/actors/sessions/{session}")).await.expect_ok();
+    assert_eq!(by_path["actor"]["waiting"], actor["waiting"]);
     let kinds = server.get("/admin/actors").await.expect_ok();
     let kinds: Vec<_> =
         kinds["actors"].as_array().unwrap().iter().map(|actor| actor["kind"].clone()).collect();
@@ -287,18 +287,18 @@ async fn a1_administrators_see_who_waits_for_whom(wire: ProviderProtocol) {
     }
 }
 
-async fn g10_an_approval_survives_the_servers_death(wire: ProviderProtocol) {
+async fn g10_approval_survives_a_crash(wire: ProviderProtocol) {
     let mut server = TestServerBuilder::tour(wire).start().await;
     let session = server.create_session_at(1).await;
     let mut stream = server.chat(&session, "Buy 1000 Tritanium at market price").await;
-    let asked = stream.read_until("waiting_for_approval").await;
-    let plan = asked.last().unwrap().data["plan"].clone();
+    let frames = stream.read_until("waiting_for_approval").await;
+    let plan = frames.last().unwrap().data["plan"].clone();
     server.kill_and_restart().await;
 
     let waiting = server.get("/agent/approvals?state=pending").await.expect_ok();
-    let found = &waiting["approvals"][0];
+    let approval = &waiting["approvals"][0];
     for key in ["plan_id", "steps", "purpose", "deadline", "requested_at"] {
-        assert_eq!(found[key], plan[key], "{key}");
+        assert_eq!(approval[key], plan[key], "{key}");
     }
     let request = json!({"session_id": session, "plan_id": plan["plan_id"]});
     let request = server.request(reqwest::Method::POST, "/agent/execute").json(&request);
@@ -307,7 +307,7 @@ async fn g10_an_approval_survives_the_servers_death(wire: ProviderProtocol) {
     assert!(last_message_text(&rest).contains("is open"), "{}", format_frames(&rest));
     assert_eq!(single_frame(&rest, "done").data["outcome"], "completed");
     assert_eq!(server.effects().len(), 1);
-    let asked = server.events(&session).await;
-    let asked = asked.iter().filter(|event| event["type"] == "waiting_for_approval");
-    assert_eq!(asked.count(), 1, "nobody is asked twice");
+    let events = server.events(&session).await;
+    let requests = events.iter().filter(|event| event["type"] == "waiting_for_approval");
+    assert_eq!(requests.count(), 1, "approval is requested once");
 }

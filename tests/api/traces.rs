@@ -1,4 +1,4 @@
-//! Traces, as a collector of OpenTelemetry hears them (A4).
+//! Traces exported to an OpenTelemetry collector (A4).
 
 use crate::{
     harness::{TestServer, TestServerBuilder},
@@ -17,24 +17,24 @@ use serde_json::json;
 use std::sync::{Arc, Mutex};
 
 on_both_wires!(
-    a4_a_run_is_a_trace_with_a_span_for_each_attempt_and_each_wait,
-    a4_a_run_belongs_to_the_trace_it_was_asked_for_in_also_after_a_restart,
+    a4_run_is_a_trace_with_a_span_per_attempt_and_wait,
+    a4_run_joins_the_callers_trace_across_a_restart,
 );
 
-/// Something that speaks OTLP over HTTP, and remembers.
+/// A collector that receives OTLP over HTTP and stores the requests.
 #[derive(Clone, Default)]
 struct Collector(Arc<Mutex<Vec<ExportTraceServiceRequest>>>);
 
 impl Collector {
     fn start(&self) -> String {
-        let heard = web::Data::new(self.clone());
-        let take = |heard: web::Data<Self>, body: web::Bytes| async move {
-            let request = ExportTraceServiceRequest::decode(body).expect("it is OTLP");
-            heard.0.lock().unwrap().push(request);
+        let collector = web::Data::new(self.clone());
+        let handle = |collector: web::Data<Self>, body: web::Bytes| async move {
+            let request = ExportTraceServiceRequest::decode(body).expect("the body is OTLP");
+            collector.0.lock().unwrap().push(request);
             HttpResponse::Ok().finish()
         };
         let server = HttpServer::new(move || {
-            App::new().app_data(heard.clone()).route("/v1/traces", web::post().to(take))
+            App::new().app_data(collector.clone()).route("/v1/traces", web::post().to(handle))
         });
         let server = server.workers(1).disable_signals().bind("127.0.0.1:0").unwrap();
         let address = server.addrs()[0];
@@ -43,8 +43,8 @@ impl Collector {
     }
 
     fn spans(&self) -> Vec<Span> {
-        let heard = self.0.lock().unwrap();
-        let resources = heard.iter().flat_map(|request| &request.resource_spans);
+        let requests = self.0.lock().unwrap();
+        let resources = requests.iter().flat_map(|request| &request.resource_spans);
         let scopes = resources.flat_map(|resource| &resource.scope_spans);
         scopes.flat_map(|scope| scope.spans.iter().cloned()).collect()
     }
@@ -55,15 +55,15 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 fn attribute<'a>(span: &'a Span, key: &str) -> Option<&'a Any> {
-    let found = span.attributes.iter().find(|attribute| attribute.key == key)?;
-    found.value.as_ref()?.value.as_ref()
+    let attribute = span.attributes.iter().find(|attribute| attribute.key == key)?;
+    attribute.value.as_ref()?.value.as_ref()
 }
 
 fn traceparent(span: &Span) -> String {
     format!("00-{}-{}-01", hex(&span.trace_id), hex(&span.span_id))
 }
 
-async fn a4_a_run_is_a_trace_with_a_span_for_each_attempt_and_each_wait(wire: ProviderProtocol) {
+async fn a4_run_is_a_trace_with_a_span_per_attempt_and_wait(wire: ProviderProtocol) {
     let collector = Collector::default();
     let endpoint = collector.start();
     let setup =
@@ -72,34 +72,34 @@ async fn a4_a_run_is_a_trace_with_a_span_for_each_attempt_and_each_wait(wire: Pr
         setup.with_top_level_config(&format!("otlp_endpoint = {endpoint:?}\n")).start().await;
     let session = server.create_session_at(1).await;
     let mut stream = server.chat(&session, "go").await;
-    let asked = stream.read_until("waiting_for_approval").await;
-    let plan_id = asked.last().unwrap().text("plan_id").to_owned();
+    let frames = stream.read_until("waiting_for_approval").await;
+    let plan_id = frames.last().unwrap().text("plan_id").to_owned();
     server
         .post("/agent/execute", json!({"session_id": session, "plan_id": plan_id}))
         .await
         .expect_ok();
     let rest = stream.read_to_end().await;
     let run_id = single_frame(&rest, "done").text("run_id").replace('-', "");
-    assert!(server.stop().await.success(), "what is left is exported before the end");
+    assert!(server.stop().await.success(), "the remaining spans are exported before the exit");
 
     let spans = collector.spans();
-    let named = |name: &str| -> Vec<&Span> {
+    let spans_named = |name: &str| -> Vec<&Span> {
         spans.iter().filter(|span| span.name.starts_with(name)).collect()
     };
-    let [root] = named("invoke_agent default")[..] else { panic!("{spans:?}") };
+    let [root] = spans_named("invoke_agent default")[..] else { panic!("{spans:?}") };
     assert_eq!((spans.len(), hex(&root.parent_span_id)), (5, String::new()), "{spans:?}");
-    let of_root = attribute(root, "gen_ai.conversation.id");
-    assert_eq!(of_root, Some(&Any::StringValue(session)));
+    let conversation_id = attribute(root, "gen_ai.conversation.id");
+    assert_eq!(conversation_id, Some(&Any::StringValue(session)));
     for span in &spans {
         assert_eq!(hex(&span.trace_id), run_id);
         assert!(span.start_time_unix_nano <= span.end_time_unix_nano);
         assert!(span.name == root.name || span.parent_span_id == root.span_id, "{span:?}");
     }
-    let [first, second] = named("chat rehearsal")
+    let [first, second] = spans_named("chat rehearsal")
         .try_into()
         .or_else(|_| {
-            // The name is that of configuration.
-            <[&Span; 2]>::try_from(named("chat scripted"))
+            // The span is named by the model's name in the configuration.
+            <[&Span; 2]>::try_from(spans_named("chat scripted"))
         })
         .unwrap();
     assert_eq!(
@@ -110,20 +110,18 @@ async fn a4_a_run_is_a_trace_with_a_span_for_each_attempt_and_each_wait(wire: Pr
         panic!("{second:?}")
     };
     assert!(*tokens > 0);
-    assert_eq!(named("await_approval plan").len(), 1);
-    // Providers and tools are told where they are in it.
-    let told: Vec<_> =
+    assert_eq!(spans_named("await_approval plan").len(), 1);
+    // Requests to providers and tools carry the trace context.
+    let contexts: Vec<_> =
         server.rehearsal.requests().into_iter().filter_map(|request| request.traceparent).collect();
-    assert_eq!(told, [traceparent(first), traceparent(second)]);
-    let [tool] = named("execute_tool market_order_create")[..] else { panic!("{spans:?}") };
+    assert_eq!(contexts, [traceparent(first), traceparent(second)]);
+    let [tool] = spans_named("execute_tool market_order_create")[..] else { panic!("{spans:?}") };
     assert_eq!(server.calls()[0]["_meta"]["traceparent"], traceparent(tool));
 }
 
 const CALLER: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
-async fn a4_a_run_belongs_to_the_trace_it_was_asked_for_in_also_after_a_restart(
-    wire: ProviderProtocol,
-) {
+async fn a4_run_joins_the_callers_trace_across_a_restart(wire: ProviderProtocol) {
     let collector = Collector::default();
     let endpoint = collector.start();
     let setup =
@@ -131,25 +129,27 @@ async fn a4_a_run_belongs_to_the_trace_it_was_asked_for_in_also_after_a_restart(
     let mut server =
         setup.with_top_level_config(&format!("otlp_endpoint = {endpoint:?}\n")).start().await;
     let session = server.create_session_at(1).await;
-    let say = |server: &TestServer, message: &str, header: &str| {
+    let chat_request = |server: &TestServer, message: &str, header: &str| {
         let body = json!({"session_id": session, "message": message, "until": "pause"});
         let request = server.request(Method::POST, "/agent/chat/stream").json(&body);
         request.header("traceparent", header)
     };
-    let asked = server.stream(say(&server, "go", CALLER)).await.read_to_end().await;
-    let plan_id = single_frame(&asked, "waiting_for_approval").text("plan_id").to_owned();
-    // One that waits remembers, too; and what makes no sense is no reason to refuse.
-    let mut queued = server.stream(say(&server, "again", CALLER)).await;
+    let frames = server.stream(chat_request(&server, "go", CALLER)).await.read_to_end().await;
+    let plan_id = single_frame(&frames, "waiting_for_approval").text("plan_id").to_owned();
+    // A queued message keeps its trace context, too.
+    let mut queued = server.stream(chat_request(&server, "again", CALLER)).await;
     queued.read_until("message_queued").await;
     server.kill_and_restart().await;
     server
         .post("/agent/execute", json!({"session_id": session, "plan_id": plan_id}))
         .await
         .expect_ok();
-    let mut heard = server.subscribe(&session, "0").await;
-    heard.read_until("done").await;
-    heard.read_until("done").await;
-    let own = server.stream(say(&server, "again", "nonsense")).await.read_to_end().await;
+    let mut subscription = server.subscribe(&session, "0").await;
+    subscription.read_until("done").await;
+    subscription.read_until("done").await;
+    // An invalid header is ignored.
+    let invalid = chat_request(&server, "again", "nonsense");
+    let own = server.stream(invalid).await.read_to_end().await;
     let own = single_frame(&own, "done").text("run_id").replace('-', "");
     assert!(server.stop().await.success());
 
@@ -165,16 +165,17 @@ async fn a4_a_run_belongs_to_the_trace_it_was_asked_for_in_also_after_a_restart(
     assert_eq!((hex(&alone.trace_id), hex(&alone.parent_span_id)), (own, String::new()));
     let tool = spans.iter().find(|span| span.name == "execute_tool market_order_create").unwrap();
     assert_eq!((&tool.trace_id, &tool.parent_span_id), (&run.trace_id, &run.span_id));
-    // The run's span reaches over the restart.
+    // The run's span starts before the restart and ends after it.
     assert!(run.start_time_unix_nano < tool.start_time_unix_nano, "{run:?}");
     assert_eq!(server.calls()[0]["_meta"]["traceparent"], traceparent(tool));
-    let told = server.rehearsal.requests().into_iter().filter_map(|request| request.traceparent);
-    let of_caller = &CALLER[..36];
-    assert_eq!(told.filter(|told| told.starts_with(of_caller)).count(), 3);
+    let contexts =
+        server.rehearsal.requests().into_iter().filter_map(|request| request.traceparent);
+    let trace = &CALLER[..36];
+    assert_eq!(contexts.filter(|context| context.starts_with(trace)).count(), 3);
 }
 
 #[actix_web::test]
-async fn a4_s8_what_a_child_does_is_done_in_its_parents_call() {
+async fn a4_s8_child_run_is_a_span_of_the_delegate_call() {
     let collector = Collector::default();
     let setup = crate::delegate::setup(ProviderProtocol::Anthropic);
     let endpoint = format!("otlp_endpoint = {:?}\n", collector.start());
@@ -183,16 +184,16 @@ async fn a4_s8_what_a_child_does_is_done_in_its_parents_call() {
     server.chat_to_end(&session, "ask researcher to look twice").await;
     assert!(server.stop().await.success());
     let spans = collector.spans();
-    let named = |name: &str| spans.iter().find(|span| span.name == name).unwrap();
-    let call = named("execute_tool delegate");
-    let child = named("invoke_agent researcher");
+    let span_named = |name: &str| spans.iter().find(|span| span.name == name).unwrap();
+    let call = span_named("execute_tool delegate");
+    let child = span_named("invoke_agent researcher");
     assert_eq!((&child.trace_id, &child.parent_span_id), (&call.trace_id, &call.span_id));
-    assert_eq!(call.parent_span_id, named("invoke_agent default").span_id);
-    assert_eq!(named("execute_tool get_market_prices").parent_span_id, child.span_id);
+    assert_eq!(call.parent_span_id, span_named("invoke_agent default").span_id);
+    assert_eq!(span_named("execute_tool get_market_prices").parent_span_id, child.span_id);
 }
 
 #[actix_web::test]
-async fn a4_a_collector_that_is_away_delays_nobody() {
+async fn a4_unreachable_collector_does_not_delay_runs() {
     let setup = TestServerBuilder::tour(ProviderProtocol::OpenAi)
         .with_top_level_config("otlp_endpoint = \"http://127.0.0.1:9\"\n");
     let mut server = setup.start().await;
