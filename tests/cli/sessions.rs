@@ -45,7 +45,7 @@ async fn c3_rejected_workflow_creates_no_session() {
     workspace.write("workflows/stock.md", workflow);
     let server = workspace.start_server().await;
     for (args, why) in [
-        (&["--workflow", "nope"][..], "there is no workflow `nope`"),
+        (&["--workflow", "nope"][..], "unknown workflow `nope`"),
         (&["--workflow", "stock", "--input", "m=1"], "workflow.inputs.m"),
         (&["--workflow", "nope", "--agent", "reader"], "workflow `nope` not found"),
     ] {
