@@ -109,6 +109,6 @@ pub enum DeliveryOutcome {
     Accepted,
     /// The outlet has no room and did not accept the item.
     Full,
-    /// The client is gone.
+    /// The client has disconnected.
     Closed,
 }

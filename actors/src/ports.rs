@@ -96,7 +96,8 @@ pub trait Journal: Send + Sync + 'static {
 pub struct Commit {
     /// The session.
     pub session_id: SessionId,
-    /// The last event before these. The append fails with a conflict if it no longer is.
+    /// The session's last event before this commit. The append fails with a conflict if the session
+    /// has a newer event.
     pub expected_head: Seq,
     /// The events, numbered from `expected_head + 1` without gaps; at least one.
     pub records: Arc<[EventRecord]>,
@@ -109,7 +110,7 @@ pub struct Commit {
 pub struct PurgeRequest {
     /// The session.
     pub session_id: SessionId,
-    /// The session's last event. The purge fails with a conflict if it no longer is.
+    /// The session's last event. The purge fails with a conflict if the session has a newer event.
     pub expected_head: Seq,
     /// The user who requested the purge.
     pub by: UserId,

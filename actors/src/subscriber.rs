@@ -106,7 +106,7 @@ impl Drop for SubscriberCountGuard {
 #[rtype(result = "()")]
 pub struct OutletDrained;
 
-/// Stops the subscriber because its client is gone.
+/// Stops the subscriber because its client has disconnected.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct StopSubscriber;

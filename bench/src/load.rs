@@ -172,7 +172,7 @@ impl ClientPool {
         (clients, runs): (usize, usize),
         first: &mut usize,
     ) -> anyhow::Result<Self> {
-        // Concurrently, since the server closes a connection that is idle for long.
+        // Concurrently, because the server closes a connection that is idle for a long time.
         let connect = |numbers: std::ops::Range<usize>| async move {
             let mut client = Client::connect(running).await?;
             let mut sessions = Vec::new();

@@ -179,8 +179,8 @@ async fn run_tables(
     Ok(text)
 }
 
-/// Returns the indices in the order of a turn: ascending in even turns, descending in odd ones, since
-/// each target finds the machine as the one before has left it.
+/// Returns the indices in the order of a turn: ascending in even turns, descending in odd ones,
+/// because a target can affect the measurement of the next one.
 fn alternating_order(count: usize, turn: usize) -> impl Iterator<Item = usize> {
     (0..count).map(move |index| if turn.is_multiple_of(2) { index } else { count - 1 - index })
 }

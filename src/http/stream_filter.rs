@@ -32,7 +32,7 @@ impl StreamFilter {
     /// Matches `item` with the filter.
     pub(super) fn classify(&self, item: &FeedItem) -> FilterMatch {
         let item_run_id = match &item.kind {
-            // These items end the stream. A client that reconnects learns the state then.
+            // These items end the stream. A client receives the current state when it reconnects.
             FeedKind::Draining | FeedKind::Purged | FeedKind::Broken(_) => {
                 return FilterMatch::Last;
             }

@@ -39,7 +39,7 @@ pub(super) enum AuditedChange {
     AddKey(Box<ApiKey>, Digest),
     /// Revoke a key.
     RevokeKey(KeyId, Timestamp),
-    /// Purge a session, if its last event is still this one.
+    /// Purge a session. Has no effect if the session has a newer event than this one.
     Purge(SessionId, Seq),
 }
 

@@ -1,9 +1,9 @@
 //! The delay before the writer starts its next group. Free of I/O: the writer supplies the time.
 //!
 //! A group of ten commits costs little more than a group of one: one transaction, one wait for the
-//! disk, one wake-up of the callers. Once a group contained commits of several sessions, the next
-//! group therefore starts an interval after it, and the commits that arrive in between share it.
-//! While commits of different sessions do not coincide, there is no delay.
+//! disk, one wake-up of the callers. If a group contains commits of several sessions, the
+//! next group therefore starts an interval later and includes the commits that arrive in between. If
+//! a group contains commits of only one session, the next group starts without a delay.
 
 use greenroom_core::ids::SessionId;
 use std::time::{Duration, Instant};

@@ -84,7 +84,7 @@ pub(super) trait WriterBackend: Send + 'static {
     /// Stores a user's settings.
     async fn store_settings(&mut self, user: &str, content: &str) -> sqlx::Result<()>;
 
-    /// Checks that writing works, by a write.
+    /// Checks with a write that the database is writable.
     async fn write_heartbeat(&mut self) -> sqlx::Result<()>;
 
     /// Drops the connection.

@@ -1,5 +1,5 @@
-//! Responses that arrive after their call was abandoned (R1). The SDK forgets a request once its
-//! cancellation is sent, so this transport wrapper intercepts the responses before the SDK.
+//! Reports responses that arrive after their call was abandoned (R1). The SDK discards a request once
+//! its cancellation is sent, so this transport wrapper intercepts the responses before the SDK.
 
 use super::{
     call::{CallResponse, failed_outcome, response_from_result},

@@ -1,4 +1,4 @@
-//! Approvals: answers per step, repeated, late, and without anyone to answer (G8, G10, G11, G13).
+//! Approvals: answers per step, repeated and late answers, and headless agents (G8, G10, G11, G13).
 
 use crate::{
     harness::{TestServer, TestServerBuilder},

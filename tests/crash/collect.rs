@@ -31,8 +31,8 @@ async fn list_sessions(context: &ClientContext) -> Vec<Value> {
     }
 }
 
-/// Returns true if every session is idle or waits only for approvals in `left`, and none will continue
-/// by itself, as one with a short deadline would.
+/// Returns true if every session is idle or waits only for approvals in `left`, and no approval has a
+/// short deadline after which its session would continue.
 pub(crate) async fn is_settled(context: &ClientContext, left: &[Value]) -> bool {
     // In this order: once nothing runs, no further approval is requested.
     let sessions = list_sessions(context).await;

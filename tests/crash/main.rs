@@ -46,14 +46,14 @@ use std::{
 const KILLS: u64 = 200;
 /// Number of servers in parallel.
 const SERVERS: u64 = 4;
-/// One of this many servers uses `fsync`.
+/// The share of servers that use `fsync`: one in this number.
 const FSYNC_EVERY: u64 = 4;
 /// Servers with a PostgreSQL database; their number of kills is `CRASH_KILLS / POSTGRES_SHARE`.
 const POSTGRES_SERVERS: u64 = 2;
 const POSTGRES_SHARE: u64 = 5;
 /// Simulated users per server.
 const USERS: u64 = 5;
-/// One of this many approvals stays open at the end.
+/// The share of approvals that stay open at the end, chosen at random: one in this number.
 const LEFT_WAITING: usize = 4;
 
 #[actix_web::test]

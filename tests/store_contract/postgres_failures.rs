@@ -247,7 +247,7 @@ async fn d8_cancelled_statement_stores_nothing() {
     journal.append(message_commit(session_id(1), 1, 1, "y")).await.unwrap();
 }
 
-/// Two processes never both write to a database, in whatever way the first one loses its connection.
+/// Two processes never both write to a database, no matter how the first one loses its connection.
 #[tokio::test]
 async fn d5_disconnected_process_cannot_write_after_takeover() {
     let address = Postgres::shared().create_database().await;

@@ -209,7 +209,7 @@ impl DelegationLoop {
 
     /// Waits for a signal, at most until the next check of the subscription.
     async fn wait_for_wakeup(&self) {
-        // The loop continues after a signal and after the timeout alike.
+        // The loop continues after both a signal and a timeout.
         drop(timeout(CHILD_CHECK_INTERVAL, self.pending_requests.wakeup.notified()).await);
     }
 

@@ -1,6 +1,5 @@
-//! Exclusive locks of a session's calls (T8): which are requested, which are held, and when they
-//! are released. A call keeps its lock across retries and releases it when the call ends or waits
-//! for an approval.
+//! Requests, tracks and releases the exclusive locks of a session's calls (T8). A call keeps its lock
+//! across retries and releases it when the call ends or waits for an approval.
 
 use super::Session;
 use crate::exclusive_locks::{AcquireLock, LockRequestId, ReleaseLock};

@@ -1,4 +1,4 @@
-//! Purging a session (S1): the session is closed, then removed, whatever it was doing and even if the
+//! Purging a session (S1): the session is closed and then removed, in every state and even if the
 //! process crashes in between.
 
 use greenroom_actors::{

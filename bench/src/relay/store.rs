@@ -60,7 +60,7 @@ fn write(database: &Connection, group: Vec<Row>) -> rusqlite::Result<()> {
     }
     database.prepare_cached("COMMIT")?.execute([])?;
     for row in group {
-        // The receiver is gone if the client has closed its connection.
+        // The receiver was dropped if the client has closed its connection.
         row.stored.send(()).unwrap_or_default();
     }
     Ok(())

@@ -1,8 +1,8 @@
-//! Measures if the cost of an event depends on the amount of earlier data: in sessions of ten events
-//! and of ten thousand, and with an empty database and with a million stored events.
+//! Compares the cost of an event with few and with many earlier events: in sessions of ten events and
+//! of ten thousand, and with an empty database and with a million stored events.
 //!
-//! Both sides alternate in short turns, and the side that goes first alternates as well. The result is
-//! the ratio within a turn. The model gets only the end of a conversation (`brief` in
+//! Each short turn measures both sides; the order of the sides alternates. The result is the ratio
+//! within a turn. The model gets only the end of a conversation (`brief` in
 //! `greenroom.toml`), since the cost of a model request may depend on its length.
 
 use crate::{
@@ -47,7 +47,7 @@ impl PairedCosts {
     }
 }
 
-/// Returns the order of the sides in a turn; true stands for many.
+/// Returns the order of the two measurements in a turn; true means many earlier events.
 fn order(turn: usize) -> [bool; 2] {
     let many_first = !turn.is_multiple_of(2);
     [many_first, !many_first]

@@ -471,7 +471,7 @@ pub(super) fn render_answer_result(
     out
 }
 
-/// The answer that a conflicting later answer met.
+/// The earlier answer with which a later answer conflicts.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub(super) enum FirstAnswer {

@@ -117,7 +117,8 @@ impl ElicitationForm {
         self.finish(Value::Object(filled))
     }
 
-    /// Parses the value of a field; `None` if the field is skipped. The error says what to enter.
+    /// Parses the value of a field; `None` if the field is skipped. The error names the expected
+    /// value.
     fn parse_field(&self, name: &str, text: &str) -> Result<Option<Value>, &'static str> {
         let field = self.field(name);
         if text.is_empty() {

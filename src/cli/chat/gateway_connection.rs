@@ -114,7 +114,7 @@ async fn connect(client: &ApiClient) -> Result<ClientSocket, ConnectError> {
             let problem: Value = serde_json::from_slice(problem).unwrap_or_default();
             let detail = problem["detail"].as_str();
             let reason = detail.map_or_else(|| status.to_string(), str::to_owned);
-            // A rate limit passes, and so does the start or stop of a server.
+            // A rate limit and a server that starts or stops are temporary.
             let is_temporary = status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error();
             Err(match is_temporary {
                 true => ConnectError::Unreachable(reason),

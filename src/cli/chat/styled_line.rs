@@ -111,12 +111,12 @@ pub(super) fn display_width(letters: &[char]) -> usize {
     letters.iter().map(|letter| letter.width().unwrap_or(0)).sum()
 }
 
-/// States if more text may follow the text to wrap.
+/// The completeness of the text to wrap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WrapMode {
     /// The text is complete.
     Complete,
-    /// More text may follow; rows before the last must not change then.
+    /// More text may follow. It must not change the rows before the last one.
     Streaming,
 }
 

@@ -136,7 +136,7 @@ async fn run_case(client: &ApiClient, case: &Case, defaults: &CaseDefaults) -> C
     CaseResult { name: case.name.clone(), observed, problems, elapsed: start.elapsed() }
 }
 
-/// Sends the message, follows the run to its end and answers its approvals as the case says.
+/// Sends the message, follows the run to its end and answers its approvals as the case specifies.
 async fn drive_case(
     client: &ApiClient,
     case: &Case,

@@ -70,7 +70,7 @@ impl ChangeSource for ApprovalChangeSource {
         self.polled_at = Instant::now();
         let rows = match self.state.runtime.journal.list_approvals(self.query.clone()).await {
             Ok(rows) => rows,
-            // What was sent counts as current until the store can be read again.
+            // The approvals sent last count as current until the store can be read again.
             Err(error) => {
                 tracing::debug!(%error, "failed to read the pending approvals");
                 return None;

@@ -98,7 +98,7 @@ fn check_reported_end(
             happened || was_answered("done") || is_read_only(call.tool)
         }
         "tool_call_failed" => match text(end, "reason") {
-            // The effect may have occurred, so the end must say so.
+            // If there is an effect, the error must state that the call may have taken effect.
             "cancelled" | "outcome_unknown" => {
                 effects.is_empty() || text(end, "error").contains("have taken effect")
             }

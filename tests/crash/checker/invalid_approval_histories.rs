@@ -236,7 +236,7 @@ fn plan_that_covers_other_calls_is_found() {
         event(history, "tool_call_started", 1)["arguments"] = three.clone();
         (history.market_calls[4].arguments, history.effects[3].arguments) = (three.clone(), three);
     });
-    // A critical call needs approval whatever the plan contains.
+    // A critical call needs approval even if the plan contains it.
     assert_violates(Rule::EffectsAreAllowed, |history| {
         event(history, "tool_call_started", 2)["tool"] = json!("wallet_transfer");
         history.market_calls[5].tool = "wallet_transfer".to_owned();

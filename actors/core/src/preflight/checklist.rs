@@ -1,5 +1,5 @@
-//! The checklist: a submitted plan as an approver sees it before anything runs. The stored form and
-//! the form sent to clients are the same.
+//! The checklist: a submitted plan as it is shown to an approver before anything runs. The stored
+//! form and the form sent to clients are the same.
 
 use crate::{
     json::Digest,

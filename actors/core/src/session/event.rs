@@ -149,7 +149,7 @@ pub enum SessionEvent {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         stopped: bool,
     },
-    /// The open message was discarded; text that was streamed of it is void.
+    /// The open message was discarded. Clients must discard the text that was streamed of it.
     MessageDiscarded {
         /// The message's id.
         message_id: MessageId,

@@ -107,7 +107,7 @@ pub struct SessionMetadata {
 /// approvals, grants, budgets and children.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ActiveState {
-    /// The session's life cycle state, which says if it accepts messages.
+    /// The session's life cycle state, which determines if the session accepts messages.
     pub lifecycle: Lifecycle,
     /// The title shown to users.
     pub title: Option<String>,

@@ -29,7 +29,7 @@ pub(super) enum ChatEffect {
     Text(String),
     /// The text so far is complete; further output starts on a new line.
     EndText,
-    /// The text since the last `EndText` is void.
+    /// Discard the text since the last `EndText`.
     DiscardText,
     /// Show a line.
     Show(StyledLine),

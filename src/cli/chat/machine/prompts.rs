@@ -79,7 +79,7 @@ impl ChatMachine {
     pub(super) fn enqueue_prompt(&mut self, prompt: ApprovalPrompt, out: &mut Vec<ChatEffect>) {
         self.end_text(out);
         let connections = self.prompts.connections;
-        // Sent on the current connection, the answer crosses this request and will reach the server.
+        // An answer sent on the current connection is on its way to the server.
         let is_on_its_way = |answer: &SentAnswer| {
             is_same(&answer.prompt, &prompt)
                 && answer.connection.is_none_or(|connection| connection >= connections)
@@ -221,8 +221,8 @@ impl ChatMachine {
         }
     }
 
-    /// Removes the matching approvals, which are answered or void. Shows `note` if one of them was
-    /// presented.
+    /// Removes the matching approvals, which are answered or no longer apply. Shows `note` if one of
+    /// them was presented.
     pub(super) fn resolve_prompts(
         &mut self,
         matches: impl Fn(&ApprovalPrompt) -> bool,

@@ -199,7 +199,7 @@ fn reasoning_text(message: &AssistantMessage) -> String {
 
 fn tool_message<'a>(exchange: &'a CallWithResult<'a>) -> WireMessage<'a> {
     let (result, tool_call_id) = (exchange.result, &*exchange.id);
-    // The format has no error flag, so the text must say that the call failed.
+    // The format has no error flag, so the text must state that the call failed.
     let has_prefix = result.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("error"));
     let content = match exchange.is_error && !has_prefix {
         true => Cow::Owned(format!("error: {result}")),
