@@ -34,7 +34,7 @@ words:
 	scripts/check-words-test
 	scripts/check-words
 
-# Builds the server for deployment, target/guided/greenroom, with profile-guided optimisation.
+# Builds the server for deployment, target/guided/greenroom, with profile-guided optimization.
 release:
 	scripts/release.sh
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds the server for deployment with profile-guided optimisation. The first, instrumented build records a
+# Builds the server for deployment with profile-guided optimization. The first, instrumented build records a
 # profile while it runs the benchmark's training load and the tour's evaluation. The second build uses that
-# profile, and places the functions that ran next to each other. Two optimised builds take 25 minutes on two
+# profile, and places the functions that ran next to each other. Two optimized builds take 25 minutes on two
 # cores. The result is in target/guided. Does nothing if it is up to date.
 set -euo pipefail
 cd "$(dirname "$0")/.."

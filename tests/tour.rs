@@ -1,6 +1,6 @@
-//! Tests the README's tour message by message: the market script against the real market server, on
-//! both wires in lockstep (M5, T7). Greenroom itself is not involved; the tests check that script
-//! and tools fit together.
+//! Tests the tour (docs/tour.md) message by message: the market script against the real market
+//! server, on both wires in lockstep (M5, T7). Greenroom itself is not involved; the tests check that
+//! script and tools fit together.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::path::{Path, PathBuf};

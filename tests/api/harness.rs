@@ -41,7 +41,7 @@ pub(crate) struct TestServerBuilder {
 }
 
 impl TestServerBuilder {
-    /// A server with the script of the README's tour, without its delays.
+    /// A server with the script of the market example, without its delays.
     pub(crate) fn tour(wire: ProviderProtocol) -> Self {
         let path = repository_root().join("examples/rehearsal/market.toml");
         let script = std::fs::read_to_string(path).expect("the script of the tour is readable");

@@ -1,4 +1,4 @@
-//! The scenarios of the README's tour.
+//! The scenarios of the tour (docs/tour.md).
 
 use crate::{
     harness::TestServerBuilder,

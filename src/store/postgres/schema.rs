@@ -1,8 +1,8 @@
 //! The schema version of a PostgreSQL database, and the migrations to the newest one (D5). Must not
 //! know the purpose of the tables.
 //!
-//! Migrations are embedded, append-only and paired with SQLite's. The version is stored in its own
-//! table and updated in the transaction of the migration.
+//! Migrations are embedded and append-only; their numbers are independent of SQLite's. The version is
+//! stored in its own table and updated in the transaction of the migration.
 
 use super::connect::fetch_scalar;
 use crate::store::{MigrationOutcome, PostgresAddress, StoreError, error::open_error};

@@ -1,4 +1,4 @@
-/** The tour of the README by clicks. */
+/** The tour (docs/tour.md) in the dashboard. */
 
 import assert from "node:assert/strict";
 import { APPROVAL, BrowserUser, RUN_END } from "../browser.mjs";

@@ -12,7 +12,7 @@ import { useStore } from "../../state/store";
 import { Composer } from "./composer";
 import { useAutonomyCeiling } from "./use_autonomy_ceiling";
 
-/** The prompts of the README's tour, for the example agent. */
+/** Example prompts for the market agent of `examples/greenroom.toml`. */
 const EXAMPLE_PROMPTS = [
   ["What is the current sell price of Tritanium in Jita?", "one tool call"],
   ["Which ships were destroyed most in Jita last week?", "parallel tool calls"],
