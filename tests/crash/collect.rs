@@ -37,16 +37,17 @@ pub(crate) async fn is_settled(context: &ClientContext, left: &[Value]) -> bool 
     // In this order: once nothing runs, no further approval is requested.
     let sessions = list_sessions(context).await;
     let waiting = list_pending_approvals(context).await;
-    let stays = |session: &Value| {
-        let of_it = |question: &&Value| question["session_id"] == session["session_id"];
-        let mut questions = waiting.iter().filter(of_it);
+    let is_stable = |session: &Value| {
+        let belongs_to_session =
+            |approval: &&Value| approval["session_id"] == session["session_id"];
+        let mut approvals = waiting.iter().filter(belongs_to_session);
         session["status"] != "waiting"
             || session["agent"] != "hasty"
-            || questions.any(|question| question["deadline"].is_null())
+            || approvals.any(|approval| approval["deadline"].is_null())
     };
-    let is_left = |question: &Value| left.contains(&question["approval_id"]);
-    let idle = sessions.iter().all(|session| session["status"] != "running" && stays(session));
-    idle && waiting.iter().all(is_left)
+    let is_ignored = |approval: &Value| left.contains(&approval["approval_id"]);
+    let idle = sessions.iter().all(|session| session["status"] != "running" && is_stable(session));
+    idle && waiting.iter().all(is_ignored)
 }
 
 /// Loads all sessions with their events and open approvals.
@@ -66,12 +67,12 @@ pub(crate) async fn sessions(context: &ClientContext) -> BTreeMap<String, Sessio
             after = page["next"].clone();
         }
         let path = format!("/agent/approvals?state=pending&session_id={id}");
-        let questions = get(context, &path).await;
-        let questions = questions["approvals"].as_array().cloned().unwrap_or_default();
-        let questions =
-            questions.iter().filter_map(|it| Some(it["approval_id"].as_str()?.to_owned()));
+        let approvals = get(context, &path).await;
+        let approvals = approvals["approvals"].as_array().cloned().unwrap_or_default();
+        let approvals =
+            approvals.iter().filter_map(|it| Some(it["approval_id"].as_str()?.to_owned()));
         let status = session["status"].as_str().unwrap_or_default().to_owned();
-        sessions.insert(id, Session { status, pending_approvals: questions.collect(), events });
+        sessions.insert(id, Session { status, pending_approvals: approvals.collect(), events });
     }
     sessions
 }

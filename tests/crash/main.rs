@@ -54,7 +54,7 @@ const POSTGRES_SHARE: u64 = 5;
 /// Simulated users per server.
 const USERS: u64 = 5;
 /// The share of approvals that stay open at the end, chosen at random: one in this number.
-const LEFT_WAITING: usize = 4;
+const UNANSWERED_SHARE: usize = 4;
 
 #[actix_web::test]
 async fn d1_d2_d3_nothing_is_lost_and_nothing_is_done_twice() {
@@ -120,11 +120,11 @@ async fn run_all(database: &str, kills: u64, configs: Vec<ServerConfig>) -> BTre
 fn assert_coverage(counts: &BTreeMap<String, u64>) {
     let kills = harness::points().chain(["at a random moment"]).map(|it| format!("kills {it}"));
     let played = [
-        "questions unknown_outcome",
-        "questions plan",
-        "questions budget",
-        "questions preflight",
-        "questions elicitation",
+        "approvals unknown_outcome",
+        "approvals plan",
+        "approvals budget",
+        "approvals preflight",
+        "approvals elicitation",
         "answers that reached the market",
         "calls allowed by policy",
         "calls allowed by approval",
@@ -205,31 +205,31 @@ async fn settle_sessions(
     chance: &mut SeededRng,
 ) -> BTreeMap<String, history::Session> {
     let mut left = Vec::<Value>::new();
-    let settles = async {
+    let settle = async {
         loop {
             let waiting = users::list_pending_approvals(context).await;
-            let fresh: Vec<_> = waiting
+            let new_approvals: Vec<_> = waiting
                 .into_iter()
-                .filter(|question| left.iter().all(|id| *id != question["approval_id"]))
+                .filter(|approval| left.iter().all(|id| *id != approval["approval_id"]))
                 .collect();
-            for question in &fresh {
+            for approval in &new_approvals {
                 // A running elicitation keeps its session running, so it must be answered.
-                let may_wait = question["kind"] != "elicitation";
+                let may_wait = approval["kind"] != "elicitation";
                 // Keep at least two, so that a run always ends with waiting sessions.
-                if may_wait && (left.len() < 2 || chance.one_in(LEFT_WAITING)) {
-                    left.push(question["approval_id"].clone());
+                if may_wait && (left.len() < 2 || chance.one_in(UNANSWERED_SHARE)) {
+                    left.push(approval["approval_id"].clone());
                 } else {
-                    users::answer_approval(context, chance, question).await;
+                    users::answer_approval(context, chance, approval).await;
                 }
             }
-            if fresh.is_empty() && collect::is_settled(context, &left).await {
+            if new_approvals.is_empty() && collect::is_settled(context, &left).await {
                 return;
             }
             retry_pause().await;
         }
     };
     // The checker reports sessions that have not settled by then.
-    drop(tokio::time::timeout(TEST_TIMEOUT, settles).await);
+    drop(tokio::time::timeout(TEST_TIMEOUT, settle).await);
     collect::sessions(context).await
 }
 
@@ -267,7 +267,7 @@ fn counts(harness: &CrashHarness, history: &History) -> BTreeMap<String, u64> {
                 }
                 "waiting_for_approval" => {
                     let kind = event["plan"]["kind"].as_str().unwrap_or_default();
-                    add(&format!("questions {kind}"), 1);
+                    add(&format!("approvals {kind}"), 1);
                 }
                 _ => {}
             }

@@ -235,9 +235,9 @@ pub(crate) async fn list_pending_approvals(context: &ClientContext) -> Vec<Value
 pub(crate) async fn answer_approval(
     context: &ClientContext,
     chance: &mut SeededRng,
-    question: &Value,
+    approval: &Value,
 ) {
-    let decision = match question["kind"].as_str() {
+    let decision = match approval["kind"].as_str() {
         Some("plan" | "preflight") => *chance.pick(&["approve", "approve", "approve", "reject"]),
         Some("unknown_outcome") => *chance.pick(&["retry", "done", "failed"]),
         Some("budget") => *chance.pick(&["raise", "raise", "stop"]),
@@ -249,25 +249,25 @@ pub(crate) async fn answer_approval(
         // `done` needs a result.
         "done" => body["value"] = json!({"said": "a person"}),
         "raise" => {
-            let amount = |key: &str| question[key].as_f64().unwrap_or_default();
+            let amount = |key: &str| approval[key].as_f64().unwrap_or_default();
             body["value"] = json!(amount("spent") + amount("needed") + ROOM);
         }
         // A value that no other answer to the same call has.
         "answer" => body["value"] = json!({"hangar": "north", "crates": context.number() % 99 + 1}),
         // Critical calls cannot have a grant.
-        "approve" if question["kind"] == "plan" && !chance.one_in(4) => {
-            let mut steps = question["steps"].as_array().into_iter().flatten();
+        "approve" if approval["kind"] == "plan" && !chance.one_in(4) => {
+            let mut steps = approval["steps"].as_array().into_iter().flatten();
             if steps.all(|step| step["risk"] != "critical") {
                 body["for_session"] = json!({});
             }
         }
         _ => {}
     }
-    let approval_id = question["approval_id"].as_str().unwrap_or_default().to_owned();
+    let approval_id = approval["approval_id"].as_str().unwrap_or_default().to_owned();
     let path = format!("/agent/approvals/{approval_id}");
     let answer = context.request(Method::POST, &path, body).await;
     if answer.is_some_and(|answer| answer.is_ok()) {
-        let session = question["session_id"].as_str().unwrap_or_default().to_owned();
+        let session = approval["session_id"].as_str().unwrap_or_default().to_owned();
         let decision = decision.to_owned();
         context.record_acknowledged(AcknowledgedCommand {
             session,

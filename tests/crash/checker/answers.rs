@@ -50,15 +50,15 @@ fn collect_answers<'a>(
     for session in history.sessions.values() {
         let mut open = BTreeMap::<&str, &str>::new();
         for event in &session.events {
-            let question = text(event, "plan_id");
+            let approval_id = text(event, "plan_id");
             match text(event, "type") {
                 "waiting_for_approval" if event["plan"]["kind"] == "elicitation" => {
-                    open.insert(question, text(&event["plan"], "call_id"));
+                    open.insert(approval_id, text(&event["plan"], "call_id"));
                 }
                 "approval_decided" if event["answer"]["decision"] == "answer" => {
-                    let call = open.remove(question);
+                    let call = open.remove(approval_id);
                     report.check(call.is_some(), Rule::AnswersArriveOnce, || {
-                        format!("the question {question} is not open and is answered: {event}")
+                        format!("approval {approval_id} was answered but is not open: {event}")
                     });
                     given
                         .entry(call.unwrap_or_default())
@@ -66,7 +66,7 @@ fn collect_answers<'a>(
                         .push(&event["answer"]["value"]);
                 }
                 "approval_decided" | "approval_expired" | "approval_cancelled" => {
-                    open.remove(question);
+                    open.remove(approval_id);
                 }
                 _ => {}
             }

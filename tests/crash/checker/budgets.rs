@@ -30,15 +30,15 @@ pub(super) fn check(history: &History, report: &mut Report) {
         purse.apply_events(session, report);
         kept += purse.reserved.values().sum::<f64>();
         for effect in &history.effects {
-            let given_back = purse.released.contains(effect.key.as_str());
-            report.check(!given_back, Rule::BudgetsAreKept, || {
-                format!("what {effect:?} cost was given back")
+            let is_released = purse.released.contains(effect.key.as_str());
+            report.check(!is_released, Rule::BudgetsAreKept, || {
+                format!("the reservation of {effect:?} was released")
             });
         }
     }
     let spent = history.spent;
     report.check((spent - kept).abs() < ROUNDING, Rule::BudgetsAreKept, || {
-        format!("the database has {spent} ISK as spent, and the log {kept}")
+        format!("spending in the database: {spent} ISK; in the log: {kept}")
     });
 }
 
@@ -103,12 +103,12 @@ impl<'a> SessionSpending<'a> {
         let amount = event["cost"]["amount"].as_f64().unwrap_or_default();
         let tool = self.tools.get(call).copied().unwrap_or_default();
         report.check(cost_of(tool) == Some(amount), Rule::BudgetsAreKept, || {
-            format!("session {session} sets {amount} aside for call {call} of `{tool}`")
+            format!("session {session} reserves {amount} for call {call} of `{tool}`")
         });
         let before = self.reserved.insert(call, amount);
         let again = before.is_some() || self.released.contains(call);
         report.check(!again, Rule::BudgetsAreKept, || {
-            format!("session {session} sets something aside twice for call {call}")
+            format!("session {session} reserves a cost twice for call {call}")
         });
         let (spent, limit) = (self.reserved.values().sum::<f64>(), self.limit);
         let covered = self.approved.contains(call) || spent <= limit + ROUNDING;
@@ -122,7 +122,7 @@ impl<'a> SessionSpending<'a> {
         let tool = self.tools.get(call).copied().unwrap_or_default();
         let funded = cost_of(tool).is_none() || self.reserved.contains_key(call);
         report.check(funded, Rule::BudgetsAreKept, || {
-            format!("call {call} of `{tool}` begins, and nothing is set aside for it")
+            format!("call {call} of `{tool}` started without a reservation")
         });
     }
 

@@ -72,8 +72,7 @@ fn check_no_duplicates(
     let again = call.answers.iter().filter(|answer| answer["decision"] == "retry").count();
     report.check(arrived as usize <= 1 + again, Rule::NoDuplicateEffects, || {
         format!(
-            "call {call_id} ({}) arrived {arrived} times, and people said {again} times \
-                 that it shall run again",
+            "call {call_id} ({}) arrived {arrived} times with {again} `retry` answers",
             call.tool
         )
     });

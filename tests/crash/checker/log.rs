@@ -63,8 +63,8 @@ fn runs(id: &str, session: &Session, report: &mut Report) {
     let waits = session.status == "waiting" && !session.pending_approvals.is_empty();
     let may_be_open = usize::from(waits);
     report.check(open.len() <= may_be_open, Rule::RunsEndOrWait, || {
-        let (status, questions) = (&session.status, &session.pending_approvals);
-        format!("session {id} is {status} with the questions {questions:?}, and open are {open:?}")
+        let (status, pending) = (&session.status, &session.pending_approvals);
+        format!("session {id} is {status} with pending approvals {pending:?}; pending in the log: {open:?}")
     });
     let settled = waits || ["idle", "closed"].contains(&session.status.as_str());
     report.check(settled, Rule::RunsEndOrWait, || {
