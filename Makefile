@@ -26,7 +26,7 @@ check:
 	cargo clippy --workspace --all-targets -- -D warnings
 	$(MAKE) words
 	@if command -v cargo-deny >/dev/null; then cargo deny --offline check bans licenses sources; \
-	else echo "cargo-deny is not installed; licences and sources are not checked"; fi
+	else echo "cargo-deny is not installed; licenses and sources are not checked"; fi
 	$(MAKE) test
 
 # Checks the language of names and doc comments, after a test of the check itself; needs python3.

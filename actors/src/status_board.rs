@@ -82,7 +82,7 @@ pub struct ActorSnapshot {
     pub path: String,
     /// The actor's type, such as `Session` or `LlmStream`.
     pub kind: &'static str,
-    /// The actor's current activity in a word or two.
+    /// The actor's current activity, in one or two words.
     pub state: String,
     /// The thing the actor waits for.
     pub waiting: Option<WaitStatus>,

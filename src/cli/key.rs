@@ -16,7 +16,7 @@ use std::path::PathBuf;
 /// Create, list and revoke API keys of a running server
 #[derive(Debug, clap::Args)]
 pub struct KeyArgs {
-    /// Configuration file [default: greenroom.toml, if there is one]
+    /// Configuration file [default: greenroom.toml, if it exists]
     #[arg(long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
     #[command(subcommand)]
@@ -43,7 +43,7 @@ enum KeyCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Revoke a key; requests with it are refused and its open streams end
+    /// Revoke a key; requests with it are rejected and its open streams end
     Revoke {
         /// Id of the key, as printed by `list`
         #[arg(value_name = "ID")]

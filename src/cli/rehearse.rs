@@ -11,7 +11,7 @@ use crate::rehearsal::{RehearsalServer, Script};
 /// Serve a scripted model over HTTP, in the Anthropic and OpenAI wire formats
 #[derive(Debug, clap::Args)]
 pub struct RehearseArgs {
-    /// Rehearsal script [default: the built-in market tour]
+    /// Rehearsal script [default: the built-in script of the market example]
     pub script: Option<PathBuf>,
     /// Address to listen on; port 0 selects a free port
     #[arg(long, env = "GREENROOM_REHEARSE_LISTEN", default_value = "127.0.0.1:7979")]

@@ -35,7 +35,7 @@ use std::sync::Arc;
 pub struct ToolsArgs {
     #[command(flatten)]
     config: ConfigArgs,
-    /// Only this autonomy level, with the reason of each verdict
+    /// Only this autonomy level, with the reason of each denial
     #[arg(long, value_name = "0-3", value_parser = clap::value_parser!(u8).range(0..=3))]
     level: Option<u8>,
     /// Only the tools of this agent, with its verdicts
