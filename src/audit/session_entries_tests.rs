@@ -331,6 +331,7 @@ fn x6_events_without_a_decision_make_no_audit_entry() {
             reason: CallFailureReason::Error,
             error: reason(),
             retries_exhausted: false,
+            attempts: 1,
             maybe_ran: false,
         },
     ] {

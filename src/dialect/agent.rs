@@ -410,14 +410,23 @@ fn encode_event(record: &EventRecord) -> EncodedEvent<'_> {
                 TypedPayload::ToolCallCompleted { call_id, tool, result, truncated, cached };
             typed_event("tool_call_completed", payload)
         }
-        E::ToolCallFailed { call_id, tool, reason, error, retries_exhausted, maybe_ran } => {
-            json_event(
-                "tool_call_failed",
-                json!({
-                    "call_id": call_id, "tool": tool, "reason": reason, "error": error,
-                    "retries_exhausted": retries_exhausted, "maybe_ran": maybe_ran,
-                }),
-            )
+        E::ToolCallFailed {
+            call_id,
+            tool,
+            reason,
+            error,
+            retries_exhausted,
+            attempts,
+            maybe_ran,
+        } => {
+            let mut payload = json!({
+                "call_id": call_id, "tool": tool, "reason": reason, "error": error,
+                "retries_exhausted": retries_exhausted, "maybe_ran": maybe_ran,
+            });
+            if *attempts > 0 {
+                payload["attempts"] = json!(attempts);
+            }
+            json_event("tool_call_failed", payload)
         }
         E::AuthorizationDenied { .. } => stored_event("authorization_denied", event),
         E::ApprovalRequested { approval } => {

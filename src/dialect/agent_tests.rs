@@ -194,6 +194,11 @@ fn e1_call_events_are_encoded() {
             "retries_exhausted": false, "maybe_ran": false,
         }),
     );
+    let exhausted = json!({
+        "call_id": ID, "tool": "buy", "reason": "timeout", "error": "no", "retries_exhausted": true,
+        "attempts": 4, "maybe_ran": true,
+    });
+    check("tool_call_failed", &exhausted, "tool_call_failed", exhausted.clone());
     assert_stored_frame(
         "authorization_denied",
         json!({"call_id": ID, "tool": "buy", "reason": "requires …", "required_level": 2}),

@@ -349,6 +349,7 @@ fn call_events() -> Vec<SessionEvent> {
             reason: CallFailureReason::OutcomeUnknown,
             error: "gone".to_owned(),
             retries_exhausted: true,
+            attempts: 4,
             maybe_ran: true,
         },
         E::AuthorizationDenied {

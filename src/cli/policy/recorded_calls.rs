@@ -266,6 +266,7 @@ mod tests {
             reason: CallFailureReason::InvalidArguments,
             error: String::new(),
             retries_exhausted: false,
+            attempts: 0,
             maybe_ran: false,
         };
         assert_eq!(apply(replay, failed), []);

@@ -389,6 +389,10 @@ pub enum SessionEvent {
         /// True if all permitted retries failed (R3).
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         retries_exhausted: bool,
+        /// The number of attempts that were started (R3); 0 in logs of versions that did not record
+        /// it.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        attempts: u32,
         /// True if this attempt or an earlier one may have taken effect. The call's reservation is
         /// then kept (G6).
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -598,4 +602,19 @@ pub enum RunFailureCode {
     BudgetReached,
     /// An approval that the run depended on expired (G10).
     ApprovalExpired,
+}
+
+impl SessionEvent {
+    /// Returns true if the event is the last one of its run, apart from mirrored events of child
+    /// sessions.
+    pub fn ends_run(&self) -> bool {
+        matches!(
+            self,
+            Self::RunCompleted { .. } | Self::RunFailed { .. } | Self::RunCancelled { .. }
+        )
+    }
+}
+
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }

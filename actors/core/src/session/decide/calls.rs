@@ -269,7 +269,7 @@ impl DecisionBuilder<'_> {
             && (matches!(call.phase, CallPhase::Running { .. })
                 || self.active.child_for_call(call_id).is_some());
         let maybe_ran = call.maybe_ran || reason.leaves_effect_unknown() || was_cut_off;
-        let tool = call.tool.clone();
+        let (tool, attempts) = (call.tool.clone(), call.attempts);
         let (reason, error) = match reason {
             reason if !call.maybe_ran || call.risk == Risk::ReadOnly => (reason, error),
             // The error texts of these reasons already say that the call may have taken effect.
@@ -287,6 +287,7 @@ impl DecisionBuilder<'_> {
             reason,
             error,
             retries_exhausted,
+            attempts,
             maybe_ran,
         });
     }

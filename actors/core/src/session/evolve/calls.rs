@@ -95,11 +95,12 @@ impl ActiveState {
                 self.reserve(*call_id, tool, cost, record.at.day());
                 self.set_phase(*call_id, CallPhase::Allowed);
             }
-            E::ToolCallFailed { call_id, reason, error, maybe_ran, .. } => {
+            E::ToolCallFailed { call_id, reason, error, attempts, maybe_ran, .. } => {
                 if !maybe_ran {
                     self.release(*call_id);
                 }
-                let outcome = CallOutcome { text: error_for_model(*reason, error), is_error: true };
+                let text = error_for_model(*reason, *attempts, error);
+                let outcome = CallOutcome { text, is_error: true };
                 self.set_phase(*call_id, CallPhase::Finished(outcome));
             }
             E::AuthorizationDenied { call_id, reason, .. } => {
@@ -261,18 +262,35 @@ impl ActiveState {
     }
 }
 
-fn error_for_model(reason: CallFailureReason, error: &str) -> Arc<str> {
+/// Returns the error result that the model reads. For a failed attempt that was not the first, it
+/// states the number of attempts (R3).
+fn error_for_model(reason: CallFailureReason, attempts: u32, error: &str) -> Arc<str> {
+    use CallFailureReason as R;
     let prefix = match reason {
-        CallFailureReason::Error => "The tool failed",
-        CallFailureReason::InvalidArguments => "Invalid arguments",
-        CallFailureReason::UnknownTool => "Unknown tool",
-        CallFailureReason::Unavailable => "The tool is unavailable",
-        CallFailureReason::Timeout => "The tool did not answer in time",
-        CallFailureReason::Crashed => "The tool crashed",
-        CallFailureReason::Rejected => "Rejected",
-        CallFailureReason::Expired => "Expired",
-        CallFailureReason::Cancelled => "Cancelled",
-        CallFailureReason::OutcomeUnknown => "Outcome unknown",
+        R::Error => "The tool failed",
+        R::InvalidArguments => "Invalid arguments",
+        R::UnknownTool => "Unknown tool",
+        R::Unavailable => "The tool is unavailable",
+        R::Timeout => "The tool did not answer in time",
+        R::Crashed => "The tool crashed",
+        R::Rejected => "Rejected",
+        R::Expired => "Expired",
+        R::Cancelled => "Cancelled",
+        R::OutcomeUnknown => "Outcome unknown",
     };
-    format!("{prefix}: {error}").into()
+    match reason {
+        R::Error | R::Unavailable | R::Timeout | R::Crashed | R::OutcomeUnknown if attempts > 1 => {
+            format!("{prefix} after {attempts} attempts: {error}").into()
+        }
+        R::Error
+        | R::Unavailable
+        | R::Timeout
+        | R::Crashed
+        | R::OutcomeUnknown
+        | R::InvalidArguments
+        | R::UnknownTool
+        | R::Rejected
+        | R::Expired
+        | R::Cancelled => format!("{prefix}: {error}").into(),
+    }
 }

@@ -231,8 +231,11 @@ impl IdLabels {
             E::ToolCallCompleted { call_id, output, .. } => {
                 format!("tool_call_completed {} '{}'", self.label('c', call_id.0), output.text)
             }
-            E::ToolCallFailed { call_id, reason, error, retries_exhausted, .. } => {
-                let exhausted = if *retries_exhausted { " exhausted" } else { "" };
+            E::ToolCallFailed { call_id, reason, error, retries_exhausted, attempts, .. } => {
+                let exhausted = match retries_exhausted {
+                    true => format!(" exhausted after {attempts} attempts"),
+                    false => String::new(),
+                };
                 let call = self.label('c', call_id.0);
                 format!("tool_call_failed {call} {reason:?}{exhausted} ({error})")
             }

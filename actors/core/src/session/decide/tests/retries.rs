@@ -52,7 +52,7 @@ fn r3_exhausted_retries_fail_call_and_run_continues() {
     harness.check(
         harness.tool_finishes("c1", timed_out()),
         "
-        tool_call_failed c1 Timeout exhausted (no answer within 5 ms) @r1.1
+        tool_call_failed c1 Timeout exhausted after 4 attempts (no answer within 5 ms) @r1.1
         step_started a6 #1 small @r1.2
         message_started M2 @r1.2
         > start_model a6 M2 @r1.2
@@ -62,7 +62,7 @@ fn r3_exhausted_retries_fail_call_and_run_continues() {
     harness.check(
         harness.tool_finishes("c1", crashed()),
         "
-        tool_call_failed c1 Crashed exhausted (child died) @r1.1
+        tool_call_failed c1 Crashed exhausted after 4 attempts (child died) @r1.1
         step_started a6 #1 small @r1.2
         message_started M2 @r1.2
         > start_model a6 M2 @r1.2
@@ -72,7 +72,7 @@ fn r3_exhausted_retries_fail_call_and_run_continues() {
     harness.check(
         harness.tool_finishes("c1", not_sent()),
         "
-        tool_call_failed c1 Unavailable exhausted (no child) @r1.1
+        tool_call_failed c1 Unavailable exhausted after 4 attempts (no child) @r1.1
         step_started a6 #1 small @r1.2
         message_started M2 @r1.2
         > start_model a6 M2 @r1.2
@@ -83,10 +83,52 @@ fn r3_exhausted_retries_fail_call_and_run_continues() {
     harness.check(
         harness.tool_finishes("c1", unavailable),
         "
-        tool_call_failed c1 Error exhausted (503 service unavailable) @r1.1
+        tool_call_failed c1 Error exhausted after 4 attempts (503 service unavailable) @r1.1
         step_started a6 #1 small @r1.2
         message_started M2 @r1.2
         > start_model a6 M2 @r1.2
+    ",
+    );
+}
+
+#[test]
+fn r3_error_result_states_number_of_attempts() {
+    for (outcome, result) in [
+        (timed_out(), "The tool did not answer in time after 4 attempts: no answer within 5 ms"),
+        (crashed(), "The tool crashed after 4 attempts: child died"),
+        (not_sent(), "The tool is unavailable after 4 attempts: no child"),
+        (
+            failed("temporary", RetryHint::Unspecified),
+            "The tool failed after 4 attempts: temporary",
+        ),
+    ] {
+        let mut harness = with_nearly_exhausted_retries(&outcome);
+        harness.apply(harness.tool_finishes("c1", outcome)).unwrap();
+        harness.check_conversation(&format!(
+            "
+            user: u1
+            assistant:  [read]
+            results: !read: {result}
+        "
+        ));
+    }
+    // Two attempts failed, the second one permanently.
+    let mut harness = SessionHarness::with_proposed_calls(&scripted_calls(["read"]));
+    fail_and_wake(&mut harness, timed_out());
+    harness.check(
+        harness.tool_finishes("c1", failed("no such type", RetryHint::Unspecified)),
+        "
+        tool_call_failed c1 Error (no such type) @r1.1
+        step_started a4 #1 small @r1.2
+        message_started M2 @r1.2
+        > start_model a4 M2 @r1.2
+    ",
+    );
+    harness.check_conversation(
+        "
+        user: u1
+        assistant:  [read]
+        results: !read: The tool failed after 2 attempts: no such type
     ",
     );
 }
