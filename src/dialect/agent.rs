@@ -7,6 +7,7 @@ use greenroom_actors::feed::{FeedItem, FeedKind};
 use greenroom_core::{
     Timestamp,
     call::ToolOutput,
+    delegation::SourceEvent,
     ids::{AgentName, ApprovalId, CallId, MessageId, SessionId},
     json::Digest,
     message::Arguments,
@@ -32,6 +33,7 @@ pub fn encode<'a>(item: &'a FeedItem, sent_at: Timestamp, redactor: &'a Redactor
     let frame = |kind, payload| Frame {
         kind,
         session_id: item.session_id,
+        agent_id: item.session_id,
         agent: &item.agent,
         seq: Some(item.cursor.seq),
         cursor: Some(item.cursor),
@@ -47,14 +49,9 @@ pub fn encode<'a>(item: &'a FeedItem, sent_at: Timestamp, redactor: &'a Redactor
     let empty = || Payload::Other(Map::new());
     match &item.kind {
         FeedKind::Event(record) => {
-            let encoded = encode_event(record);
-            Frame {
-                run_id: record.run_id,
-                step: record.step,
-                plan_id: encoded.plan_id,
-                at: record.at,
-                ..frame(encoded.kind, encoded.payload)
-            }
+            let (agent, parent_call_id) = (&item.agent, None);
+            let own = SourceEvent { session_id: item.session_id, agent, parent_call_id, record };
+            encode_source_event(item, record, own, redactor)
         }
         FeedKind::Delta { run_id, step, message_id, text } => {
             let payload = Payload::TextDelta { message_id, text };
@@ -65,6 +62,32 @@ pub fn encode<'a>(item: &'a FeedItem, sent_at: Timestamp, redactor: &'a Redactor
         FeedKind::Broken(error) => {
             control(STREAM_BROKEN, Payload::Other(into_map(json!({ "error": error }))))
         }
+    }
+}
+
+/// Encodes the event `source` as a frame of the session that is streamed, at the position of its
+/// event `record`. `source` is `record` itself, or the event of a child session that it mirrors.
+pub(super) fn encode_source_event<'a>(
+    item: &'a FeedItem,
+    record: &EventRecord,
+    source: SourceEvent<'a>,
+    redactor: &'a Redactor,
+) -> Frame<'a> {
+    let EncodedEvent { kind, plan_id, payload } = encode_event(source.record);
+    Frame {
+        kind,
+        session_id: item.session_id,
+        agent_id: source.session_id,
+        agent: source.agent,
+        seq: Some(record.seq),
+        cursor: Some(item.cursor),
+        run_id: record.run_id,
+        step: record.step,
+        plan_id,
+        at: record.at,
+        payload,
+        naming: MemberNaming::Native,
+        redactor,
     }
 }
 
@@ -274,6 +297,7 @@ fn encode_child_event(
     let frame = Frame {
         kind: inner.kind,
         session_id,
+        agent_id: session_id,
         agent,
         seq: Some(record.seq),
         cursor: None,

@@ -38,7 +38,7 @@ impl Frame<'_> {
                 "step",
                 self.step.map_or(EnvelopeValue::Null, |step| EnvelopeValue::Number(step.into())),
             )?;
-            visit("agent_id", EnvelopeValue::Id(self.session_id.0))?;
+            visit("agent_id", EnvelopeValue::Id(self.agent_id.0))?;
             visit("agent_type", EnvelopeValue::Name(self.agent))?;
         }
         visit("at", EnvelopeValue::Instant(self.at))

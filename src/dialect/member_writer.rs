@@ -3,7 +3,7 @@
 //! Serializes the event in place, without building a JSON tree first, because each client receives
 //! a frame of each event (docs/performance.md).
 
-use super::task::CallEventKind;
+use super::task::CallFrame;
 use crate::redaction::Redactor;
 use greenroom_core::session::SessionEvent;
 use serde::{
@@ -20,7 +20,7 @@ pub(super) enum MemberNaming {
     /// receive these texts from the child's own stream.
     WithoutText,
     /// The names of the dialect `task`.
-    Task(CallEventKind),
+    Task(CallFrame),
 }
 
 impl MemberNaming {
@@ -29,7 +29,7 @@ impl MemberNaming {
         match (self, name) {
             (Self::WithoutText, "text" | "summary") => None,
             (Self::Native | Self::WithoutText, name) => Some(name),
-            (Self::Task(kind), name) => Some(kind.member_name(name)),
+            (Self::Task(call_frame), name) => Some(call_frame.member_name(name)),
         }
     }
 }

@@ -11,6 +11,7 @@ pub mod approval_request;
 mod envelope;
 pub mod gateway;
 mod member_writer;
+pub mod open_child_calls;
 #[cfg(test)]
 mod samples;
 #[cfg(test)]
@@ -81,9 +82,11 @@ impl Dialect {
 pub struct Frame<'a> {
     /// The `type`.
     pub kind: &'static str,
-    /// The session.
+    /// The session that is streamed.
     pub session_id: SessionId,
-    /// The session's profile.
+    /// The acting session: the streamed one, or one of its child sessions.
+    pub agent_id: SessionId,
+    /// The profile of the acting session.
     pub agent: &'a AgentName,
     /// The `seq` of the event, or of the last event before a text delta; `None` for control frames.
     pub seq: Option<Seq>,
@@ -146,7 +149,7 @@ impl Frame<'_> {
             }
         }
         match self.naming {
-            MemberNaming::Task(kind) => kind.write_extra_members(self, &mut members),
+            MemberNaming::Task(call_frame) => call_frame.write_extra_members(&mut members),
             MemberNaming::Native | MemberNaming::WithoutText => Ok(()),
         }
     }
@@ -263,7 +266,7 @@ impl Serialize for NestedPayload<'_> {
         frame.serialize_payload(&mut map)?;
         if !frame.is_control() {
             map.serialize_entry("run_id", &frame.run_id)?;
-            map.serialize_entry("agent_id", &frame.session_id)?;
+            map.serialize_entry("agent_id", &frame.agent_id)?;
             map.serialize_entry("agent_type", &frame.agent)?;
         }
         map.end()

@@ -14,6 +14,8 @@ pub(super) const ID: &str = "0198c0de-0000-7000-8000-000000000001";
 pub(super) const CALL: &str = "0198c0de-0000-7000-8000-0000000000c1";
 pub(super) const SECOND_CALL: &str = "0198c0de-0000-7000-8000-0000000000c2";
 pub(super) const CHILD: &str = "0198c0de-0000-7000-8000-00000000000c";
+pub(super) const GRANDCHILD: &str = "0198c0de-0000-7000-8000-00000000000d";
+pub(super) const SECOND_RUN: &str = "0198c0de-0000-7000-8000-00000000000e";
 pub(super) const SESSION: &str = "0198c0de-0000-7000-8000-00000000000a";
 pub(super) const RUN: &str = "0198c0de-0000-7000-8000-00000000000b";
 pub(super) const AT: &str = "2026-11-21T20:00:00.123Z";
@@ -126,7 +128,13 @@ fn payloads() -> Vec<(&'static str, Value)> {
     ]
     .concat();
     let children = child_payloads(&own);
-    own.into_iter().chain(children).collect()
+    let calls_of_children = child_call_payloads(&own);
+    let exhausted = json!({
+        "call_id": CALL, "tool": "buy", "reason": "timeout", "error": "no answer",
+        "retries_exhausted": true, "attempts": 4,
+    });
+    let failed = [("tool_call_failed", exhausted)];
+    own.into_iter().chain(children).chain(calls_of_children).chain(failed).collect()
 }
 
 fn session_and_message_payloads() -> Vec<(&'static str, Value)> {
@@ -374,6 +382,30 @@ fn child_payloads(own: &[(&'static str, Value)]) -> Vec<(&'static str, Value)> {
         .map(|event| ("child_event", child_event(event)))
         .chain([("child_gone", child_gone)])
         .collect()
+}
+
+/// Returns the other ends of a child's calls, and the calls of the child's own child session.
+fn child_call_payloads(own: &[(&'static str, Value)]) -> Vec<(&'static str, Value)> {
+    let source_record = |run_id: &str, kind: &str, payload: &Value| {
+        json!({
+            "seq": 10, "at": AT, "run_id": run_id, "step": 1, "type": kind, "payload": payload,
+        })
+    };
+    let mirror = |session_id: &str, agent: &str, call_id: &str, event: Value| json!({"session_id": session_id, "agent": agent, "call_id": call_id, "event": event});
+    let is_failure = |(kind, _): &&(&str, Value)| *kind == "tool_call_failed";
+    let failures = own
+        .iter()
+        .filter(is_failure)
+        .map(|(kind, payload)| mirror(CHILD, "researcher", CALL, source_record(ID, kind, payload)));
+    let ends = ["tool_call_started", "tool_call_completed", "authorization_denied"];
+    let of_grandchild = ends.into_iter().map(|kind| {
+        let (kind, payload) = own.iter().find(|(own, _)| *own == kind).expect("a sample exists");
+        let event =
+            mirror(GRANDCHILD, "writer", SECOND_CALL, source_record(SECOND_RUN, kind, payload));
+        let record = source_record(ID, "child_event", &event);
+        mirror(CHILD, "researcher", CALL, record)
+    });
+    failures.chain(of_grandchild).map(|event| ("child_event", event)).collect()
 }
 
 /// The number of event types.

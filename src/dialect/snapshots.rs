@@ -171,14 +171,18 @@ proptest! {
     }
 
     /// Items other than tool calls are encoded as in the native dialect. Each proposal is one
-    /// `tool_call` and each end one `tool_result`, in order.
+    /// `tool_call` and each end one `tool_result`, in order, also of child sessions.
     #[test]
     fn e1_task_dialect_encodes_each_item_once(stream in streams()) {
         for item in &stream {
             let native = encode_in_dialect(Dialect::Agent, item);
             let mut frames = encode_in_dialect(Dialect::Task, item);
             prop_assert_eq!(frames.last().unwrap().cursor, Some(item.cursor));
-            let expected_kind = match native[0].kind {
+            let source = match native[0].kind {
+                "child_event" => &native[0].flat["event"],
+                _ => &native[0].flat,
+            };
+            let expected_kind = match source["type"].as_str().unwrap() {
                 "tool_call_started" => Some("tool_call"),
                 "tool_call_completed" | "tool_call_failed" | "authorization_denied" => {
                     Some("tool_result")
@@ -188,13 +192,33 @@ proptest! {
             if let Some(kind) = expected_kind {
                 let last = frames.pop().unwrap();
                 prop_assert_eq!(last.kind, kind);
-                for (name, native_name) in [("call_id", "call_id"), ("tool_name", "tool")] {
-                    prop_assert_eq!(&last.flat[name], &native[0].flat[native_name]);
+                for (name, source_name) in [
+                    ("call_id", "call_id"),
+                    ("tool_name", "tool"),
+                    ("agent_id", "session_id"),
+                    ("agent_type", "agent_type"),
+                    ("task_id", "run_id"),
+                    ("timestamp", "at"),
+                ] {
+                    prop_assert_eq!(&last.flat[name], &source[source_name], "{}", name);
                 }
-                if native[0].kind == "authorization_denied" {
+                for name in ["session_id", "seq", "run_id", "step", "at"] {
+                    prop_assert_eq!(&last.flat[name], &native[0].flat[name], "{}", name);
+                }
+                prop_assert_eq!(
+                    last.flat.get("parent_call_id"),
+                    native[0].flat.get("event").map(|_| &native[0].flat["call_id"])
+                );
+                if source["type"] == "authorization_denied" {
                     let first = frames.pop().unwrap();
-                    prop_assert_eq!(first.cursor, Some(Cursor::after_seq(Seq(item.cursor.seq.0 - 1))));
-                    prop_assert_eq!(&first.flat, &native[0].flat);
+                    let seq = Seq(item.cursor.seq.0 - 1);
+                    prop_assert_eq!(first.cursor, Some(Cursor { seq, ..item.cursor }));
+                    prop_assert_eq!(first.kind, "authorization_denied");
+                    for name in ["call_id", "tool", "reason", "required_level"] {
+                        prop_assert_eq!(first.flat.get(name), source.get(name), "{}", name);
+                    }
+                    prop_assert_eq!(&first.flat["agent_id"], &source["session_id"]);
+                    prop_assert_eq!(&first.flat["session_id"], &native[0].flat["session_id"]);
                 }
             } else {
                 let only = frames.pop().unwrap();

@@ -13,12 +13,14 @@ use super::{
     events::{self, DialectQuery},
     extract::{self, Json},
     problem_codes::{ANSWER_PROBLEMS, COMMAND_PROBLEMS},
-    sse,
-    stream_filter::StreamFilter,
+    run_log,
+    sse::{self, RunStream},
 };
 use crate::{
     auth::Principal,
-    dialect::{FlatFrame, approval_request::ApprovalRequestView},
+    dialect::{
+        Dialect, FlatFrame, approval_request::ApprovalRequestView, open_child_calls::OpenChildCalls,
+    },
 };
 use actix_web::{HttpRequest, HttpResponse};
 use greenroom_actors::{limits::LOG_PAGE_EVENTS, ports::ApprovalQuery};
@@ -315,8 +317,13 @@ async fn answer_plan(
         // The run may have ended since: the rest of the run starts at the first answer.
         true => seq_before_first_answer(state, session_id, body.plan_id).await?,
     };
-    let filter = StreamFilter::Run { run_id, until_pause: false };
-    Ok(sse::stream_session(state, &session, Cursor::after_seq(seq), filter, dialect))
+    let open_child_calls = match dialect {
+        Dialect::Agent => OpenChildCalls::default(),
+        Dialect::Task => run_log::load_open_child_calls(state, &session, run_id, seq).await?,
+    };
+    let cursor = Cursor::after_seq(seq);
+    let run = RunStream { run_id, until_pause: false, cursor, open_child_calls };
+    Ok(sse::stream_run(state, &session, run, dialect))
 }
 
 async fn answer_as_json(

@@ -12,13 +12,14 @@ use super::{
     events::{self, DialectQuery},
     extract::{self, Json},
     problem_codes::{COMMAND_PROBLEMS, CREATE_SESSION_PROBLEMS, MESSAGE_PROBLEMS},
-    sse,
-    stream_filter::StreamFilter,
+    sse::{self, RunStream},
     workflows::WorkflowRequest,
 };
 use crate::{
     auth::Principal,
-    dialect::{FlatFrame, approval_request::ApprovalRequestView},
+    dialect::{
+        FlatFrame, approval_request::ApprovalRequestView, open_child_calls::OpenChildCalls,
+    },
 };
 use actix_web::{HttpRequest, HttpResponse, http::StatusCode};
 use greenroom_core::{
@@ -125,8 +126,9 @@ async fn stream(
     };
     let SubmittedMessage { run_id, seq, .. } =
         commands::submit_message(&state, &caller.0, &session, message).await?;
-    let filter = StreamFilter::Run { run_id, until_pause };
-    Ok(sse::stream_session(&state, &session, cursor_before(seq), filter, dialect))
+    let (cursor, open_child_calls) = (cursor_before(seq), OpenChildCalls::default());
+    let run = RunStream { run_id, until_pause, cursor, open_child_calls };
+    Ok(sse::stream_run(&state, &session, run, dialect))
 }
 
 /// Returns the cursor directly before event `seq`.

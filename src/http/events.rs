@@ -9,7 +9,6 @@ use super::{
     extract,
     problem_codes::CURSOR_PROBLEMS,
     sse,
-    stream_filter::StreamFilter,
 };
 use crate::dialect::{Dialect, FlatFrame, Frame};
 use actix_web::{HttpRequest, HttpResponse};
@@ -93,7 +92,7 @@ async fn events(
     state.runtime.validate_cursor(session_id, cursor).await?;
     if extract::accepts_event_stream(&request) {
         sse::check_subscriber_limit(&state, &session)?;
-        return Ok(sse::stream_session(&state, &session, cursor, StreamFilter::All, dialect));
+        return Ok(sse::stream_session(&state, &session, cursor, dialect));
     }
     let limit = extract::validate_page_size("limit", query.limit, PAGE_LIMITS.0, PAGE_LIMITS.1)?;
     let records = state.runtime.journal.load_events(session_id, cursor.seq, limit).await?;

@@ -4,7 +4,7 @@
 
 use super::AppState;
 use crate::{
-    dialect::{Dialect, Frame},
+    dialect::{Dialect, Frame, open_child_calls::OpenChildCalls},
     redaction::Redactor,
 };
 use bytestring::ByteString;
@@ -73,6 +73,22 @@ impl FrameEncoder {
     /// Returns the encoder as the function that an outlet calls.
     pub(super) fn into_fn(self) -> impl FnMut(&FeedItem, &mut dyn FnMut(ByteString)) + 'static {
         move |item, emit| self.encode(item, emit)
+    }
+
+    /// As [`Self::into_fn`], for the stream of a run whose child sessions have `open_child_calls` at
+    /// the start of the stream. In the dialect `task`, calls that are open when the run ends get their
+    /// results before its end.
+    pub(super) fn into_run_fn(
+        self,
+        mut open_child_calls: OpenChildCalls,
+    ) -> impl FnMut(&FeedItem, &mut dyn FnMut(ByteString)) + 'static {
+        move |item, emit| {
+            if self.dialect == Dialect::Task {
+                let ended = open_child_calls.take_ended_by(item);
+                ended.iter().for_each(|result| self.encode(result, emit));
+            }
+            self.encode(item, emit);
+        }
     }
 
     /// Passes the frames of `item` to `emit`.

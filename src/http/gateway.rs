@@ -27,6 +27,7 @@ use crate::dialect::gateway::{
 use actix_web::{HttpRequest, HttpResponse, web::Payload};
 use bytestring::ByteString;
 use futures::future::{FutureExt as _, LocalBoxFuture};
+use greenroom_actors::feed::FeedItem;
 use greenroom_core::{
     approval::Surface,
     ids::{MessageId, RunId, SessionId},
@@ -204,17 +205,26 @@ impl GatewayProtocol {
         submitted: SubmittedRequest,
         connection: &mut WebSocketConnection<MessageId>,
     ) -> Vec<String> {
-        let SubmittedRequest { session, run_id, followed_run, cursor, resent_approvals } =
-            submitted;
+        let SubmittedRequest {
+            session,
+            run_id,
+            followed_run,
+            mut open_child_calls,
+            cursor,
+            resent_approvals,
+        } = submitted;
         self.requests.retain(|id, _| connection.is_subscribed(id));
         let request_id = followed_run.request_id.clone();
         self.requests.insert(request_id.clone(), (session.session_id, run_id));
         let runtime = &connection.state.runtime;
         let (clock, redactor) = (runtime.clock.clone(), connection.state.redactor.clone());
-        let encode = move |item: &_, emit: &mut dyn FnMut(ByteString)| {
-            encode(item, &followed_run, clock.now(), &redactor, &mut |frame| {
-                emit(to_json(&frame).into())
-            });
+        let encode = move |item: &FeedItem, emit: &mut dyn FnMut(ByteString)| {
+            let ended = open_child_calls.take_ended_by(item);
+            for item in ended.iter().chain([item]) {
+                encode(item, &followed_run, clock.now(), &redactor, &mut |frame| {
+                    emit(to_json(&frame).into())
+                });
+            }
         };
         let filter = StreamFilter::Run { run_id, until_pause: false };
         connection.subscribe(request_id, &session, cursor, filter, encode);

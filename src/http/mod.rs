@@ -40,6 +40,7 @@ mod policy;
 mod problem_codes;
 mod request_limiter;
 mod resources;
+mod run_log;
 mod session_stream;
 mod sessions;
 mod settings;

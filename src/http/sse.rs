@@ -10,15 +10,17 @@ use super::{
     pipe::{Pipe, Subscription},
     stream_filter::StreamFilter,
 };
-use crate::dialect::Dialect;
+use crate::dialect::{Dialect, open_child_calls::OpenChildCalls};
 use actix_web::{
     HttpResponse,
     http::header,
     rt::time::{Instant, Interval, interval_at},
     web::Bytes,
 };
+use bytestring::ByteString;
 use futures::Stream;
-use greenroom_core::{cursor::Cursor, session::SessionRow};
+use greenroom_actors::feed::FeedItem;
+use greenroom_core::{cursor::Cursor, ids::RunId, session::SessionRow};
 use std::{
     convert::Infallible,
     pin::Pin,
@@ -34,12 +36,46 @@ pub(super) fn stream_session(
     state: &AppState,
     session: &SessionRow,
     cursor: Cursor,
-    filter: StreamFilter,
     dialect: Dialect,
 ) -> HttpResponse {
-    let pipe = Pipe::default();
     let encoder = FrameEncoder::new(state, dialect, FrameFormat::SseEvent { with_id: true });
-    let subscription = pipe.attach(filter, "sse", encoder.into_fn(), |outlet| {
+    stream_filtered(state, session, cursor, StreamFilter::All, encoder.into_fn())
+}
+
+/// A run to stream.
+pub(super) struct RunStream {
+    /// The run.
+    pub(super) run_id: RunId,
+    /// True if the stream also ends at a request for approval.
+    pub(super) until_pause: bool,
+    /// The start of the stream.
+    pub(super) cursor: Cursor,
+    /// The calls of the run's child sessions that are open at the cursor.
+    pub(super) open_child_calls: OpenChildCalls,
+}
+
+/// Streams one run.
+pub(super) fn stream_run(
+    state: &AppState,
+    session: &SessionRow,
+    run: RunStream,
+    dialect: Dialect,
+) -> HttpResponse {
+    let RunStream { run_id, until_pause, cursor, open_child_calls } = run;
+    let encoder = FrameEncoder::new(state, dialect, FrameFormat::SseEvent { with_id: true });
+    let encode = encoder.into_run_fn(open_child_calls);
+    stream_filtered(state, session, cursor, StreamFilter::Run { run_id, until_pause }, encode)
+}
+
+fn stream_filtered(
+    state: &AppState,
+    session: &SessionRow,
+    cursor: Cursor,
+    filter: StreamFilter,
+    encode: impl FnMut(&FeedItem, &mut dyn FnMut(ByteString)) + 'static,
+) -> HttpResponse {
+    let pipe = Pipe::default();
+    let subscription = pipe.attach(filter, "sse", encode, |outlet| {
         let agent = session.agent.clone();
         state.runtime.subscribe(session.session_id, agent, cursor, outlet)
     });

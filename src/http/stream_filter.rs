@@ -48,16 +48,6 @@ impl StreamFilter {
         let requests_approval =
             matches!(record.event.source_event(), SessionEvent::ApprovalRequested { .. });
         let pauses = until_pause && requests_approval;
-        if pauses || ends_run(&record.event) { FilterMatch::Last } else { FilterMatch::Included }
+        if pauses || record.event.ends_run() { FilterMatch::Last } else { FilterMatch::Included }
     }
-}
-
-/// True if the event is the last one of its run.
-pub(super) fn ends_run(event: &SessionEvent) -> bool {
-    matches!(
-        event,
-        SessionEvent::RunCompleted { .. }
-            | SessionEvent::RunFailed { .. }
-            | SessionEvent::RunCancelled { .. }
-    )
 }

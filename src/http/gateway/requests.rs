@@ -3,12 +3,15 @@
 use super::super::{
     AppState, Problem, approvals,
     commands::{self, CreateSessionRequest, MessageRequest},
-    sse,
+    run_log, sse,
     workflows::WorkflowRequest,
 };
 use crate::{
     auth::{Principal, Role},
-    dialect::gateway::{ApprovalSnapshot, FollowedRun, GatewayFrame, approval_messages},
+    dialect::{
+        gateway::{ApprovalSnapshot, FollowedRun, GatewayFrame, approval_messages},
+        open_child_calls::OpenChildCalls,
+    },
 };
 use greenroom_actors::{
     limits::LOG_PAGE_EVENTS,
@@ -50,6 +53,8 @@ pub(super) struct SubmittedRequest {
     pub(super) session: SessionRow,
     pub(super) run_id: RunId,
     pub(super) followed_run: FollowedRun,
+    /// The calls of the run's child sessions that are open at the cursor.
+    pub(super) open_child_calls: OpenChildCalls,
     /// The cursor from which the request is streamed.
     pub(super) cursor: Cursor,
     /// Frames of the session's pending approvals that are not part of the stream.
@@ -117,7 +122,20 @@ pub(super) async fn submit_request(
     let followed_run =
         FollowedRun { request_id: id, accepted_seq, model, include_native, approvals };
     let cursor = after.unwrap_or_else(|| Cursor::after_seq(Seq(accepted_seq.0.saturating_sub(1))));
-    Ok(SubmittedRequest { session, run_id, followed_run, cursor, resent_approvals })
+    let open_child_calls = match after {
+        Some(after) => {
+            run_log::load_open_child_calls(state, &session, run_id, after.seq).await?
+        }
+        None => OpenChildCalls::default(),
+    };
+    Ok(SubmittedRequest {
+        session,
+        run_id,
+        followed_run,
+        open_child_calls,
+        cursor,
+        resent_approvals,
+    })
 }
 
 async fn list_pending(

@@ -2,7 +2,7 @@
 
 use crate::{
     call::ToolOutput,
-    ids::{AgentName, SessionId},
+    ids::{AgentName, CallId, SessionId},
     json::is_deeper,
     limits::MIRRORED_LEVELS_MAX,
     session::{EventRecord, SessionEvent},
@@ -82,6 +82,9 @@ pub struct SourceEvent<'a> {
     pub session_id: SessionId,
     /// The session's agent profile.
     pub agent: &'a AgentName,
+    /// The call of the parent session that the session works for; `None` if the event is not
+    /// mirrored.
+    pub parent_call_id: Option<CallId>,
     /// The event.
     pub record: &'a EventRecord,
 }
@@ -92,9 +95,11 @@ pub fn resolve_source_event<'a>(
     agent: &'a AgentName,
     record: &'a EventRecord,
 ) -> SourceEvent<'a> {
-    let mut source = SourceEvent { session_id, agent, record };
-    while let SessionEvent::ChildEvent { session_id, agent, event, .. } = &source.record.event {
-        source = SourceEvent { session_id: *session_id, agent, record: event };
+    let mut source = SourceEvent { session_id, agent, parent_call_id: None, record };
+    while let SessionEvent::ChildEvent { session_id, agent, call_id, event } = &source.record.event
+    {
+        let (session_id, parent_call_id) = (*session_id, Some(*call_id));
+        source = SourceEvent { session_id, agent, parent_call_id, record: event };
     }
     source
 }
