@@ -1,11 +1,14 @@
 //! The conversation of a session, folded from its log: each message with its tool calls.
+//!
+//! A message has the calls that it proposed. The message that ends a run, which `done` names, has all
+//! calls of the run instead; it proposed none itself (S1).
 
 use super::{
     AppState, Problem, State,
     access_control::Caller,
     commands,
     endpoint::{Endpoint, LAST_EVENT_ID},
-    extract,
+    extract, run_log,
 };
 use crate::dialect::agent;
 use actix_web::{HttpRequest, HttpResponse};
@@ -97,15 +100,18 @@ enum MessageRole {
 #[derive(Default, Serialize, ToSchema)]
 #[schema(as = MessageMetadata)]
 struct Metadata {
-    /// The tool calls that the message proposed.
+    /// The tool calls that the message proposed; of the message that ends a run, all calls of the run.
     tool_calls: Vec<MessageCall>,
 }
 
-/// A tool call that a message proposed.
-#[derive(Serialize, ToSchema)]
+/// A tool call.
+#[derive(Clone, Serialize, ToSchema)]
 #[schema(as = MessageCall)]
 struct MessageCall {
     call_id: CallId,
+    /// The step whose message proposed the call. Absent for a call that was copied by a fork.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    step: Option<u32>,
     tool: String,
     arguments: Value,
     /// Absent for a call that was copied by a fork.
@@ -116,7 +122,7 @@ struct MessageCall {
 }
 
 /// The status of a tool call.
-#[derive(Serialize, ToSchema)]
+#[derive(Clone, Serialize, ToSchema)]
 #[serde(tag = "status", rename_all = "snake_case")]
 enum MessageCallStatus {
     /// Not yet ended.
@@ -133,6 +139,9 @@ enum MessageCallStatus {
         reason: Option<CallFailureReason>,
         /// The error message.
         error: String,
+        /// The number of attempts that were started, if there were any.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        attempts: Option<u32>,
     },
     /// Denied by policy.
     Denied {
@@ -161,15 +170,21 @@ async fn messages(
 async fn build_page(
     state: &AppState,
     session_id: SessionId,
-    after: Cursor,
+    start: Cursor,
     limit: usize,
 ) -> Result<PageBuilder, Problem> {
-    let mut page = PageBuilder::new(limit, usize::try_from(after.offset).unwrap_or(usize::MAX));
-    let mut after = after.seq;
+    let mut page = PageBuilder::new(limit, usize::try_from(start.offset).unwrap_or(usize::MAX));
+    let mut after = start.seq;
     loop {
         let records = state.runtime.journal.load_events(session_id, after, LOG_PAGE_EVENTS).await?;
         let has_more = records.len() == LOG_PAGE_EVENTS;
         for record in &records {
+            if let Some(run_id) = page.find_run_to_complete(record) {
+                let apply = |record: &EventRecord| {
+                    apply_call_event(&mut page.earlier_calls, record);
+                };
+                run_log::fold_run(state, session_id, run_id, start.seq, apply).await?;
+            }
             if !page.apply_event(record) {
                 return Ok(page);
             }
@@ -186,6 +201,10 @@ struct PageBuilder {
     limit: usize,
     /// Number of messages of a fork's first event that previous pages contained.
     copied_skip: usize,
+    /// The run that started last on this page.
+    started_run_id: Option<RunId>,
+    /// The calls before this page of the run that ends next.
+    earlier_calls: Vec<MessageCall>,
     messages: Vec<MessageView>,
     queued: Vec<MessageView>,
     /// The cursor of the next page, if there is one. Within the first event of a fork, its offset
@@ -195,7 +214,21 @@ struct PageBuilder {
 
 impl PageBuilder {
     fn new(limit: usize, copied_skip: usize) -> Self {
-        Self { limit, copied_skip, messages: Vec::new(), queued: Vec::new(), next: None }
+        Self {
+            limit,
+            copied_skip,
+            started_run_id: None,
+            earlier_calls: Vec::new(),
+            messages: Vec::new(),
+            queued: Vec::new(),
+            next: None,
+        }
+    }
+
+    /// Returns the run that the event ends with a message, if the run started before this page.
+    fn find_run_to_complete(&self, record: &EventRecord) -> Option<RunId> {
+        final_message_id(&record.event)?;
+        record.run_id.filter(|run_id| self.started_run_id != Some(*run_id))
     }
 
     /// Applies an event. Returns false if the page is full and the event starts the next page. All
@@ -233,45 +266,66 @@ impl PageBuilder {
         if let E::RunCancelled { .. } = &record.event {
             self.queued.retain(|queued| queued.run_id != record.run_id);
         }
-        self.apply_call_event(record);
+        if let Some(newest) = self.messages.last_mut() {
+            apply_call_event(&mut newest.metadata.tool_calls, record);
+        }
+        if let E::RunStarted { .. } = &record.event {
+            self.started_run_id = record.run_id;
+        }
+        if let Some(message_id) = final_message_id(&record.event) {
+            self.collect_calls_of_run(record.run_id, message_id);
+        }
         true
     }
 
-    fn apply_call_event(&mut self, record: &EventRecord) {
-        use SessionEvent as E;
-        if let E::ToolCallStarted { call_id, tool, arguments, risk, .. } = &record.event
-            && let Some(newest) = self.messages.last_mut()
-        {
-            newest.metadata.tool_calls.push(MessageCall {
-                call_id: *call_id,
-                tool: tool.clone(),
-                arguments: agent::call_arguments(arguments).into(),
-                risk: Some(*risk),
-                status: MessageCallStatus::Open,
-            });
+    /// Gives the message that ended a run all calls of the run.
+    fn collect_calls_of_run(&mut self, run_id: Option<RunId>, message_id: &MessageId) {
+        let mut calls = std::mem::take(&mut self.earlier_calls);
+        for message in self.messages.iter().filter(|message| message.run_id == run_id) {
+            calls.extend(message.metadata.tool_calls.iter().cloned());
         }
-        if let E::ToolCallCompleted { call_id, output, .. } = &record.event {
-            self.end_call(
-                *call_id,
-                MessageCallStatus::Completed { result: agent::tool_result(output).into() },
-            );
-        }
-        if let E::ToolCallFailed { call_id, reason, error, .. } = &record.event {
-            let (reason, error) = (Some(*reason), error.clone());
-            self.end_call(*call_id, MessageCallStatus::Failed { reason, error });
-        }
-        if let E::AuthorizationDenied { call_id, reason, .. } = &record.event {
-            self.end_call(*call_id, MessageCallStatus::Denied { error: reason.clone() });
+        let is_final = |message: &&mut MessageView| message.message_id.as_ref() == Some(message_id);
+        if let Some(message) = self.messages.iter_mut().rfind(is_final) {
+            message.metadata.tool_calls = calls;
         }
     }
+}
 
-    /// Sets the final status of a call of the newest message.
-    fn end_call(&mut self, call_id: CallId, status: MessageCallStatus) {
-        let calls = self.messages.last_mut().map(|newest| &mut newest.metadata.tool_calls);
-        let call = calls.into_iter().flatten().find(|call| call.call_id == call_id);
-        if let Some(call) = call {
-            call.status = status;
-        }
+/// Returns the message with which the event ends a run.
+fn final_message_id(event: &SessionEvent) -> Option<&MessageId> {
+    if let SessionEvent::RunCompleted { message_id, .. } = event {
+        return Some(message_id);
+    } else if let SessionEvent::RunCancelled { message_id, .. } = event {
+        return message_id.as_ref();
+    }
+    None
+}
+
+/// Applies an event to the calls that one message or run proposed.
+fn apply_call_event(calls: &mut Vec<MessageCall>, record: &EventRecord) {
+    use SessionEvent as E;
+    let mut end_call = |call_id: CallId, status: MessageCallStatus| {
+        let call = calls.iter_mut().find(|call| call.call_id == call_id);
+        call.into_iter().for_each(|call| call.status = status.clone());
+    };
+    if let E::ToolCallCompleted { call_id, output, .. } = &record.event {
+        let result = agent::tool_result(output).into();
+        end_call(*call_id, MessageCallStatus::Completed { result });
+    } else if let E::ToolCallFailed { call_id, reason, error, attempts, .. } = &record.event {
+        let (reason, error) = (Some(*reason), error.clone());
+        let attempts = Some(*attempts).filter(|attempts| *attempts > 0);
+        end_call(*call_id, MessageCallStatus::Failed { reason, error, attempts });
+    } else if let E::AuthorizationDenied { call_id, reason, .. } = &record.event {
+        end_call(*call_id, MessageCallStatus::Denied { error: reason.clone() });
+    } else if let E::ToolCallStarted { call_id, tool, arguments, risk, .. } = &record.event {
+        calls.push(MessageCall {
+            call_id: *call_id,
+            step: record.step,
+            tool: tool.clone(),
+            arguments: agent::call_arguments(arguments).into(),
+            risk: Some(*risk),
+            status: MessageCallStatus::Open,
+        });
     }
 }
 
@@ -288,6 +342,7 @@ fn copied_messages(record: &EventRecord, conversation: &[Message]) -> Vec<Messag
                     MessageView::new(MessageRole::Assistant, record, None, &message.text);
                 let calls = message.calls.iter().map(|call: &ProposedCall| MessageCall {
                     call_id: call.call_id,
+                    step: None,
                     tool: call.tool.clone(),
                     arguments: agent::call_arguments(&call.arguments).into(),
                     risk: None,
@@ -301,7 +356,7 @@ fn copied_messages(record: &EventRecord, conversation: &[Message]) -> Vec<Messag
                 for (call, result) in view.metadata.tool_calls.iter_mut().zip(results) {
                     let text = result.text.to_string();
                     call.status = match result.is_error {
-                        true => MessageCallStatus::Failed { reason: None, error: text },
+                        true => MessageCallStatus::Failed { reason: None, error: text, attempts: None },
                         false => MessageCallStatus::Completed { result: text.into() },
                     };
                 }

@@ -47,8 +47,8 @@ pub(super) async fn fold_run(
     }
 }
 
-/// Returns the event that starts the run, if it is not after event `until`. Reads backwards, because
-/// callers ask for recent runs.
+/// Returns the event that starts or queues the run, if it is not after event `until`. Reads
+/// backwards, because callers ask for recent runs.
 async fn find_run_start(
     state: &AppState,
     session_id: SessionId,
@@ -60,8 +60,11 @@ async fn find_run_start(
         let start = end.saturating_sub(LOG_PAGE_EVENTS as u64);
         let page = state.runtime.journal.load_events(session_id, Seq(start), LOG_PAGE_EVENTS);
         let starts_run = |record: &&EventRecord| {
-            record.run_id == Some(run_id)
-                && matches!(record.event, SessionEvent::RunStarted { .. })
+            let is_start = matches!(
+                record.event,
+                SessionEvent::RunStarted { .. } | SessionEvent::MessageQueued { steers: None, .. }
+            );
+            is_start && record.run_id == Some(run_id)
         };
         if let Some(record) = page.await?.iter().find(starts_run) {
             return Ok(Some(record.seq).filter(|seq| *seq <= until));

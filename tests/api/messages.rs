@@ -247,3 +247,73 @@ async fn x4_queues_runs_and_sessions_are_limited() {
     cancel(&server, &session).await;
     assert_eq!(last_message_text(&second.read_to_end().await), "Here I am.");
 }
+
+/// Two steps with a call each, of which the second is denied, and the answer.
+const TWO_STEPS: &str = r#"
+[[rule]]
+user = "go"
+step = 0
+[[rule.reply]]
+text = "First."
+[[rule.reply]]
+tool_call = { name = "get_market_prices", arguments = { type_ids = [34] } }
+[[rule]]
+user = "go"
+step = 1
+[[rule.reply]]
+tool_call = { name = "wallet_transfer", arguments = { to = "XYZ", amount = 1 } }
+[[rule]]
+user = "go"
+step = 2
+[[rule.reply]]
+text = "Done."
+"#;
+
+#[actix_web::test]
+async fn s1_message_of_done_has_all_calls_of_its_run() {
+    let server =
+        TestServerBuilder::with_script(ProviderProtocol::Anthropic, TWO_STEPS).start().await;
+    let session = server.create_session_at(1).await;
+    server.chat_to_end(&session, "go").await;
+    let frames = server.chat_to_end(&session, "go").await;
+    let message_id = &single_frame(&frames, "done").data["message_id"];
+    let proposed = frames_of_kind(&frames, "tool_call_started");
+    let proposed: Vec<_> = proposed
+        .iter()
+        .map(|frame| {
+            let step = frame.data["step"].clone();
+            (step, frame.data["tool"].clone(), frame.data["call_id"].clone())
+        })
+        .collect();
+    assert_eq!(proposed.len(), 2, "{}", format_frames(&frames));
+
+    // As one page, and as pages that cut the run.
+    for limit in [100, 1, 2, 3] {
+        let path = format!("/agent/session/{session}/messages?limit={limit}");
+        let (mut messages, mut next) = (Vec::new(), path.clone());
+        loop {
+            let page = server.get(&next).await.expect_ok();
+            messages.extend(page["messages"].as_array().unwrap().clone());
+            let Some(after) = page["next"].as_str() else { break };
+            next = format!("{path}&after={after}");
+        }
+        let answer = messages.iter().find(|message| message["message_id"] == *message_id).unwrap();
+        let calls = answer["metadata"]["tool_calls"].as_array().unwrap();
+        let found: Vec<_> = calls
+            .iter()
+            .map(|call| (call["step"].clone(), call["tool"].clone(), call["call_id"].clone()))
+            .collect();
+        assert_eq!(found, proposed, "limit {limit}: {answer}");
+        assert_eq!(calls[0]["status"], "completed");
+        assert_eq!(calls[1]["status"], "denied");
+        // The calls of a message are those with its step; each call has one such message.
+        let own = messages.iter().flat_map(|message| {
+            let calls = message["metadata"]["tool_calls"].as_array().unwrap().iter();
+            let is_own = |call: &&Value| call["step"] == message["step"];
+            calls.filter(is_own).map(|call| call["call_id"].clone()).collect::<Vec<_>>()
+        });
+        let own: Vec<_> = own.collect();
+        assert_eq!(own.len(), 4, "two runs of two calls: {messages:?}");
+        assert_eq!(own[2..], [calls[0]["call_id"].clone(), calls[1]["call_id"].clone()]);
+    }
+}
