@@ -4,7 +4,7 @@
 //! streams publish deltas, subscribers subscribe. The bus keeps the open message of each session,
 //! so that a late subscriber can start inside it at any offset. It stores nothing else: a
 //! subscriber that falls behind is detached and catches up from the log. If a flush interval is
-//! configured, text and progress wait in a `batch` until its end.
+//! configured, text and the events of calls wait in a `batch` until its end.
 
 mod batch;
 mod yield_policy;
@@ -168,7 +168,7 @@ impl SessionChannel {
 }
 
 impl EventBus {
-    /// Creates a bus without subscribers. Text and tool progress are held back for up to
+    /// Creates a bus without subscribers. Text and the events of calls are held back for up to
     /// `flush_interval` (E5); zero sends them immediately.
     pub fn new(status_entry: StatusEntry, meter: Arc<dyn Meter>, flush_interval: Duration) -> Self {
         Self {
