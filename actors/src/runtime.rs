@@ -24,7 +24,7 @@ use crate::{
 use actix::{Actor, Addr, Arbiter};
 use greenroom_core::{
     Env,
-    cursor::Cursor,
+    cursor::{Cursor, StreamStart},
     ids::{AgentName, Seq, SessionId, UserId},
     session::{Input, Rejection, Reply, SessionEvent},
 };
@@ -233,6 +233,23 @@ impl Runtime {
         let agent = AgentName::parse("none").expect("`none` is a valid agent name");
         let rules = self.deps.governance.rules(&agent, None, self.tools.as_ref());
         Env::new(self.clock.now(), self.clock.seed(), &rules).uuid()
+    }
+
+    /// Returns the cursor of a stream's start, which a stream of the session can start at (E3). For
+    /// [`StreamStart::Now`] it is the last event; the text of a message that is open there is
+    /// streamed from its beginning.
+    pub async fn resolve_stream_start(
+        &self,
+        session_id: SessionId,
+        start: StreamStart,
+    ) -> Result<Cursor, CursorError> {
+        match start {
+            StreamStart::After(cursor) => {
+                self.validate_cursor(session_id, cursor).await?;
+                Ok(cursor)
+            }
+            StreamStart::Now => Ok(Cursor::after_seq(self.journal.load_head(session_id).await?)),
+        }
     }
 
     /// Checks that a stream of the session can start at `cursor` (E3).

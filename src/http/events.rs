@@ -55,7 +55,7 @@ pub(super) fn admin_endpoints() -> Vec<Endpoint> {
 
 #[derive(Deserialize, IntoParams)]
 struct EventsQuery {
-    /// A cursor: `seq`, or `seq.offset` inside an open message.
+    /// A cursor: `seq`, or `seq.offset` inside an open message; or `now`, the last event.
     after: Option<String>,
     /// Maximum number of events on a page.
     limit: Option<usize>,
@@ -87,9 +87,9 @@ async fn events(
     let session_id = extract::path_id(&request, "session_id")?;
     let query: EventsQuery = extract::parse_query(&request)?;
     let dialect = parse_dialect(&request)?;
-    let cursor = extract::parse_cursor(&request, query.after.as_deref())?;
+    let start = extract::parse_stream_start(&request, query.after.as_deref())?;
     let session = commands::load_visible_session(&state, &caller.0, session_id).await?;
-    state.runtime.validate_cursor(session_id, cursor).await?;
+    let cursor = state.runtime.resolve_stream_start(session_id, start).await?;
     if extract::accepts_event_stream(&request) {
         sse::check_subscriber_limit(&state, &session)?;
         return Ok(sse::stream_session(&state, &session, cursor, dialect));

@@ -10,7 +10,7 @@ use actix_web::{
 };
 use futures::{Stream, StreamExt as _, future::LocalBoxFuture};
 use greenroom_core::{
-    cursor::Cursor,
+    cursor::{Cursor, InvalidCursor, StreamStart},
     ids::{InvalidId, UserId},
 };
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
@@ -188,15 +188,31 @@ pub(super) fn accepts_event_stream(request: &HttpRequest) -> bool {
     })
 }
 
-/// Parses the cursor from which a stream starts. The `Last-Event-ID` header, which browsers send
-/// when they reconnect, takes precedence over `?after=`, which is still the one of the first
-/// request.
+/// Parses the start of a stream: a cursor, or `now`. The `Last-Event-ID` header, which browsers send
+/// when they reconnect and which is a cursor, takes precedence over `?after=`, which is still the
+/// one of the first request.
+pub(super) fn parse_stream_start(
+    request: &HttpRequest,
+    after: Option<&str>,
+) -> Result<StreamStart, Problem> {
+    match last_event_id(request)? {
+        Some(cursor) => Ok(StreamStart::After(cursor)),
+        None => Ok(after.map(str::parse).transpose()?.unwrap_or_default()),
+    }
+}
+
+/// As [`parse_stream_start`], without `now`.
 pub(super) fn parse_cursor(request: &HttpRequest, after: Option<&str>) -> Result<Cursor, Problem> {
-    let invalid = Problem::from(greenroom_core::cursor::InvalidCursor);
+    match last_event_id(request)? {
+        Some(cursor) => Ok(cursor),
+        None => Ok(after.map(str::parse).transpose()?.unwrap_or_default()),
+    }
+}
+
+fn last_event_id(request: &HttpRequest) -> Result<Option<Cursor>, Problem> {
     let last = request.headers().get("last-event-id");
-    let last = last.map(|id| id.to_str().map_err(|_| invalid)).transpose()?;
-    let text = last.filter(|id| !id.is_empty()).or(after);
-    Ok(text.map(str::parse).transpose()?.unwrap_or_default())
+    let last = last.map(|id| id.to_str().map_err(|_| InvalidCursor)).transpose()?;
+    Ok(last.filter(|id| !id.is_empty()).map(str::parse).transpose()?)
 }
 
 /// Returns the requested page size, which must be between 1 and `max`, or the default.
@@ -342,6 +358,16 @@ mod tests {
         assert_eq!(parse_cursor(&without_header, Some("4")).unwrap().to_string(), "4");
         assert_eq!(parse_cursor(&without_header, None).unwrap().to_string(), "0");
         assert_eq!(parse_cursor(&without_header, Some("x")).unwrap_err().code, "cursor_invalid");
+        assert_eq!(parse_cursor(&without_header, Some("now")).unwrap_err().code, "cursor_invalid");
+
+        let start = |request, after| parse_stream_start(request, Some(after)).unwrap();
+        let reconnect = StreamStart::After("9.3".parse().unwrap());
+        assert_eq!(start(&request, "now"), reconnect, "a browser that reconnects misses nothing");
+        assert_eq!(start(&without_header, "now"), StreamStart::Now);
+        assert_eq!(start(&without_header, "4"), StreamStart::After("4".parse().unwrap()));
+        let invalid = TestRequest::default().insert_header(("Last-Event-ID", "now"));
+        let problem = parse_stream_start(&invalid.to_http_request(), None).unwrap_err();
+        assert_eq!(problem.code, "cursor_invalid");
     }
 
     #[test]

@@ -22,7 +22,12 @@ use actix_web::{HttpRequest, HttpResponse, web::Payload};
 use bytestring::ByteString;
 use futures::future::{FutureExt as _, LocalBoxFuture};
 use greenroom_actors::feed::FeedItem;
-use greenroom_core::{approval::Surface, cursor::Cursor, ids::SessionId, session::SessionRow};
+use greenroom_core::{
+    approval::Surface,
+    cursor::{Cursor, StreamStart},
+    ids::SessionId,
+    session::SessionRow,
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::IntoParams;
@@ -75,7 +80,8 @@ async fn open_stream(
 
 #[derive(Deserialize, IntoParams)]
 struct StreamQuery {
-    /// A cursor: `seq`, or `seq.offset` inside an open message.
+    /// A cursor: `seq`, or `seq.offset` inside an open message; or `now`, the last event, which an
+    /// `ack` states.
     after: Option<String>,
 }
 
@@ -89,14 +95,14 @@ async fn open_session_stream(
     let session_id = extract::path_id(&request, "session_id")?;
     let dialect = events::parse_dialect(&request)?;
     let after = extract::parse_query::<StreamQuery>(&request)?.after;
-    let cursor = extract::parse_cursor(&request, after.as_deref())?;
+    let start = extract::parse_stream_start(&request, after.as_deref())?;
     let session = commands::load_visible_session(&state, &caller.0, session_id).await?;
-    state.runtime.validate_cursor(session_id, cursor).await?;
+    let cursor = state.runtime.resolve_stream_start(session_id, start).await?;
     sse::check_subscriber_limit(&state, &session)?;
     let protocol = SessionStreamProtocol {
         dialect,
         path_session_id: Some(session_id),
-        initial: Some((session, cursor)),
+        initial: Some(InitialSubscription { session, cursor, start }),
     };
     ws::start_socket(&state, caller.0, protocol, &request, payload)
 }
@@ -107,7 +113,15 @@ struct SessionStreamProtocol {
     /// The session in the path, used for frames that name no session.
     path_session_id: Option<SessionId>,
     /// The first subscription, started when the connection opens.
-    initial: Option<(SessionRow, Cursor)>,
+    initial: Option<InitialSubscription>,
+}
+
+/// The subscription that a connection to the path of a session starts with.
+struct InitialSubscription {
+    session: SessionRow,
+    cursor: Cursor,
+    /// The start that the client requested.
+    start: StreamStart,
 }
 
 /// The key of a stream on a connection.
@@ -133,9 +147,16 @@ impl WebSocketProtocol for SessionStreamProtocol {
     type Output = SessionStreamOutput;
     type Key = SubscriptionKey;
 
-    fn on_open(&mut self, connection: &mut WebSocketConnection<SubscriptionKey>) {
-        if let Some((session, cursor)) = self.initial.take() {
-            self.subscribe(&session, cursor, connection);
+    /// Starts the first subscription. A client that starts from now does not know its position, so it
+    /// receives an `ack` with the cursor.
+    fn on_open(&mut self, connection: &mut WebSocketConnection<SubscriptionKey>) -> Vec<String> {
+        let Some(InitialSubscription { session, cursor, start }) = self.initial.take() else {
+            return Vec::new();
+        };
+        self.subscribe(&session, cursor, connection);
+        match start {
+            StreamStart::After(_) => Vec::new(),
+            StreamStart::Now => vec![ws_frames::ack(None, subscribe_ack(&session, cursor))],
         }
     }
 
@@ -164,7 +185,7 @@ impl WebSocketProtocol for SessionStreamProtocol {
         let fields = match output {
             SessionStreamOutput::Subscribe { session, cursor } => {
                 self.subscribe(&session, cursor, connection);
-                json!({"session_id": session.session_id, "after": cursor})
+                subscribe_ack(&session, cursor)
             }
             SessionStreamOutput::Unsubscribe { session_id } => {
                 let key = SubscriptionKey::Session(session_id);
@@ -210,6 +231,12 @@ impl SessionStreamProtocol {
     }
 }
 
+/// Returns the fields of the response to a subscription: the session, and the cursor from which it is
+/// streamed.
+fn subscribe_ack(session: &SessionRow, cursor: Cursor) -> Value {
+    json!({"session_id": session.session_id, "after": cursor})
+}
+
 /// Executes a request. `limit_check` is the result of checking the limit of subscriptions.
 async fn execute(
     state: &AppState,
@@ -227,9 +254,9 @@ async fn execute(
             limit_check?;
             let session =
                 commands::load_visible_session(state, principal, target(session_id)?).await?;
-            state.runtime.validate_cursor(session.session_id, after).await?;
+            let cursor = state.runtime.resolve_stream_start(session.session_id, after).await?;
             sse::check_subscriber_limit(state, &session)?;
-            Ok(SessionStreamOutput::Subscribe { session: Box::new(session), cursor: after })
+            Ok(SessionStreamOutput::Subscribe { session: Box::new(session), cursor })
         }
         StreamRequest::Unsubscribe { session_id } => {
             Ok(SessionStreamOutput::Unsubscribe { session_id: target(session_id)? })

@@ -31,7 +31,8 @@ use std::{
 /// Delay before a browser reconnects, in milliseconds.
 const RETRY_MS: u64 = 1_000;
 
-/// Streams one session from `cursor`, which must have been validated.
+/// Streams one session from `cursor`, which must have been validated. The stream begins with the
+/// cursor as its `id:`, so that a browser that reconnects before the first frame misses nothing.
 pub(super) fn stream_session(
     state: &AppState,
     session: &SessionRow,
@@ -39,7 +40,9 @@ pub(super) fn stream_session(
     dialect: Dialect,
 ) -> HttpResponse {
     let encoder = FrameEncoder::new(state, dialect, FrameFormat::SseEvent { with_id: true });
-    stream_filtered(state, session, cursor, StreamFilter::All, encoder.into_fn())
+    let mut body = stream_filtered(state, session, cursor, StreamFilter::All, encoder.into_fn());
+    body.first_id = Some(cursor);
+    event_stream_response(body)
 }
 
 /// A run to stream.
@@ -64,7 +67,8 @@ pub(super) fn stream_run(
     let RunStream { run_id, until_pause, cursor, open_child_calls } = run;
     let encoder = FrameEncoder::new(state, dialect, FrameFormat::SseEvent { with_id: true });
     let encode = encoder.into_run_fn(open_child_calls);
-    stream_filtered(state, session, cursor, StreamFilter::Run { run_id, until_pause }, encode)
+    let filter = StreamFilter::Run { run_id, until_pause };
+    event_stream_response(stream_filtered(state, session, cursor, filter, encode))
 }
 
 fn stream_filtered(
@@ -73,13 +77,13 @@ fn stream_filtered(
     cursor: Cursor,
     filter: StreamFilter,
     encode: impl FnMut(&FeedItem, &mut dyn FnMut(ByteString)) + 'static,
-) -> HttpResponse {
+) -> EventStreamBody {
     let pipe = Pipe::default();
     let subscription = pipe.attach(filter, "sse", encode, |outlet| {
         let agent = session.agent.clone();
         state.runtime.subscribe(session.session_id, agent, cursor, outlet)
     });
-    event_stream_response(EventStreamBody::new(pipe, subscription, state.limits.heartbeat))
+    EventStreamBody::new(pipe, subscription, state.limits.heartbeat)
 }
 
 /// Streams the events of all sessions from now on. Frames have no `id:`, since there is no single
@@ -122,13 +126,16 @@ struct EventStreamBody {
     heartbeat: Interval,
     wrote_at: Instant,
     has_sent_retry: bool,
+    /// The `id:` that is sent before the first frame.
+    first_id: Option<Cursor>,
 }
 
 impl EventStreamBody {
     fn new(pipe: Pipe, subscription: Subscription, heartbeat: Duration) -> Self {
         let wrote_at = Instant::now();
         let heartbeat = interval_at(wrote_at + heartbeat, heartbeat);
-        Self { pipe, subscription, heartbeat, wrote_at, has_sent_retry: false }
+        let (has_sent_retry, first_id) = (false, None);
+        Self { pipe, subscription, heartbeat, wrote_at, has_sent_retry, first_id }
     }
 }
 
@@ -139,7 +146,8 @@ impl Stream for EventStreamBody {
         if !self.has_sent_retry {
             // Sent immediately, so that the client knows that it is connected.
             self.has_sent_retry = true;
-            return Poll::Ready(Some(Ok(Bytes::from(format!("retry: {RETRY_MS}\n\n")))));
+            let id = self.first_id.map(|cursor| format!("id: {cursor}\n")).unwrap_or_default();
+            return Poll::Ready(Some(Ok(Bytes::from(format!("retry: {RETRY_MS}\n{id}\n")))));
         }
         if let Poll::Ready(mut frames) = self.pipe.poll_frames(cx) {
             self.subscription.notify_pipe_drained();

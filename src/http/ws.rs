@@ -138,7 +138,9 @@ impl<T: WebSocketProtocol> Actor for WebSocketActor<T> {
 
     fn started(&mut self, ctx: &mut SocketContext<T>) {
         self.status_entry.accept_orders(&[ActorOrder::Stop], ctx.address().downgrade().recipient());
-        self.protocol.on_open(&mut self.connection);
+        for frame in self.protocol.on_open(&mut self.connection) {
+            self.send_frame(frame.into(), ctx);
+        }
         self.read_pipe(ctx);
         let heartbeat = self.connection.state.limits.heartbeat;
         ctx.run_interval(heartbeat, move |socket, ctx| {

@@ -2,7 +2,7 @@
 
 use super::{Problem, answers::AnswerRequest, commands::MessageRequest, extract};
 use greenroom_core::{
-    cursor::Cursor,
+    cursor::StreamStart,
     ids::{ApprovalId, RunId, SessionId},
 };
 use serde::{Deserialize, de::DeserializeOwned};
@@ -21,7 +21,7 @@ pub(super) struct ClientFrame<R> {
 #[derive(Debug)]
 pub(super) enum StreamRequest {
     /// Streams the session.
-    Subscribe { session_id: Option<SessionId>, after: Cursor },
+    Subscribe { session_id: Option<SessionId>, after: StreamStart },
     /// Stops streaming the session.
     Unsubscribe { session_id: Option<SessionId> },
     /// Streams the committed events of all sessions from now on (administrators only).
@@ -103,7 +103,7 @@ pub(super) fn parse_request(mut map: Map<String, Value>) -> Result<StreamRequest
         "subscribe" => {
             let Subscribe { session_id, after } = members(map)?;
             let after = match after {
-                None | Some(Value::Null) => Cursor::default(),
+                None | Some(Value::Null) => StreamStart::default(),
                 Some(Value::String(after)) => after.parse()?,
                 Some(Value::Number(after)) if after.is_u64() => after.to_string().parse()?,
                 // As a number, 5.10 equals 5.1.
@@ -185,10 +185,16 @@ mod tests {
         assert_eq!(frame.id, Some(json!(7)));
         assert!(matches!(frame.request.unwrap(),
             StreamRequest::Subscribe { session_id: Some(found), after }
-                if found == session && after.to_string() == "7.3"));
+                if found == session && after == StreamStart::After("7.3".parse().unwrap())));
         let frame = parse(json!({"type": "subscribe", "after": 12}));
         assert!(matches!(frame.request.unwrap(),
-            StreamRequest::Subscribe { session_id: None, after } if after.seq.0 == 12));
+            StreamRequest::Subscribe { session_id: None, after }
+                if after == StreamStart::After("12".parse().unwrap())));
+        let frame = parse(json!({"type": "subscribe", "after": "now"}));
+        assert!(matches!(
+            frame.request.unwrap(),
+            StreamRequest::Subscribe { session_id: None, after: StreamStart::Now }
+        ));
         let frame = parse(json!({"type": "send", "session_id": SESSION, "message": "hi",
             "message_id": "m-1", "on_busy": "reject"}));
         assert!(matches!(frame.request.unwrap(),
@@ -238,6 +244,7 @@ mod tests {
             (r#"{"id": 5, "type": "subscribe", "session_id": "x"}"#, "invalid_request", json!(5)),
             (r#"{"id": 5, "type": "subscribe", "after": -1}"#, "cursor_invalid", json!(5)),
             (r#"{"id": 5, "type": "subscribe", "after": 5.10}"#, "cursor_invalid", json!(5)),
+            (r#"{"id": 5, "type": "subscribe", "after": "NOW"}"#, "cursor_invalid", json!(5)),
             (r#"{"id": {"a": 1}, "type": "decide"}"#, "invalid_request", json!(null)),
             (r#"{"type": "send", "message": 1}"#, "invalid_request", json!(null)),
             (r#"{"type": "watch", "id": 6, "all": true}"#, "invalid_request", json!(6)),

@@ -24,8 +24,10 @@ pub(super) trait WebSocketProtocol: Unpin + 'static {
     /// The key of a stream on the connection.
     type Key: Eq + Hash + Unpin + 'static;
 
-    /// Called when the connection opens.
-    fn on_open(&mut self, _connection: &mut WebSocketConnection<Self::Key>) {}
+    /// Called when the connection opens. Returns the first frames to send.
+    fn on_open(&mut self, _connection: &mut WebSocketConnection<Self::Key>) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Parses a client frame.
     fn parse_frame(&self, text: &str) -> ClientFrame<Self::Request>;

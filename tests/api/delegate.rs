@@ -12,6 +12,8 @@ use serde_json::{Value, json};
 on_both_wires!(
     s8_root_mirrors_child_events_without_text,
     s8_child_approval_is_answered_at_the_root,
+    s8_task_dialect_has_one_result_for_each_call_of_children,
+    s8_gateway_has_one_result_for_each_call_of_children,
     s8_d2_delegate_call_finds_its_waiting_child_after_a_crash,
     s8_d2_delegate_call_finds_its_running_child_after_a_crash,
 );
@@ -55,6 +57,26 @@ user = "look twice"
 step = 1
 [[rule.reply]]
 tool_call = { name = "get_market_prices", arguments = { type_ids = [35] } }
+[[rule]]
+user = "try all"
+step = 0
+[[rule.reply]]
+tool_call = { name = "get_market_prices", arguments = { type_ids = [34] } }
+[[rule.reply]]
+tool_call = { name = "get_market_prices", arguments = { type_ids = "all" } }
+[[rule.reply]]
+tool_call = { name = "no_such_tool", arguments = {} }
+[[rule.reply]]
+tool_call = { name = "wallet_transfer", arguments = { to = "XYZ", amount = 1 } }
+[[rule.reply]]
+tool_call = { name = "market_order_create", arguments = ORDER }
+[[rule]]
+user = "scan"
+step = 0
+[[rule.reply]]
+tool_call = { name = "get_market_prices", arguments = { type_ids = [34] } }
+[[rule.reply]]
+tool_call = { name = "scan_opportunities", arguments = { region_id = 10000002, seconds = 500 } }
 [[rule]]
 user = "stall"
 stall = { after = 10, times = 1 }
@@ -455,4 +477,213 @@ async fn s8_g6_exhausted_child_budget_requests_approval_at_the_root() {
     let all = server.wait_for_event(&session, "tool_call_failed").await;
     let failed = &single_frame(&all, "tool_call_failed").data["error"];
     assert!(failed.as_str().unwrap().contains("stopped the run"), "{failed}");
+}
+
+/// The ends of calls that `try all` proposes in the child, by their tools.
+const ENDS_OF_CHILD: [(&str, Option<&str>); 5] = [
+    ("get_market_prices", None),
+    ("get_market_prices", Some("invalid_arguments")),
+    ("no_such_tool", Some("unknown_tool")),
+    ("wallet_transfer", Some("authorization_denied")),
+    ("market_order_create", Some("rejected")),
+];
+
+/// Rejects the plan of a child.
+async fn reject_plan(server: &TestServer, session: &str) {
+    let path = format!("/agent/approvals?state=pending&session_id={session}");
+    let pending = server.get(&path).await.expect_ok()["approvals"].as_array().unwrap().clone();
+    assert_eq!(pending.len(), 1, "{pending:?}");
+    let path = format!("/agent/approvals/{}", pending[0]["approval_id"].as_str().unwrap());
+    server.post(&path, json!({"decision": "reject"})).await.expect_ok();
+}
+
+/// Returns the calls and, for each, its results.
+fn pair_calls<'a>(
+    frames: &'a [Value],
+    call_type: &str,
+    result_type: &str,
+    id: &str,
+) -> Vec<(&'a Value, Vec<&'a Value>)> {
+    let of_type = |kind| frames.iter().enumerate().filter(move |(_, frame)| frame["type"] == kind);
+    of_type(call_type)
+        .map(|(index, call)| {
+            let results = of_type(result_type).filter(|(_, result)| result[id] == call[id]);
+            let results = results.map(|(result_index, result)| {
+                assert!(index < result_index, "a result before its call: {result}");
+                result
+            });
+            (call, results.collect())
+        })
+        .collect()
+}
+
+async fn s8_task_dialect_has_one_result_for_each_call_of_children(wire: ProviderProtocol) {
+    let server = setup(wire).start().await;
+    let session = server.create_session_at(1).await;
+    let body =
+        json!({"session_id": session, "message": "ask lead to pass on: try all"});
+    let chat = server.request(reqwest::Method::POST, "/agent/chat/stream?dialect=task").json(&body);
+    let mut stream = server.stream(chat).await;
+    let mut frames = Vec::new();
+    let requests_approval = |frame: &Frame| frame.data["event"]["type"] == "waiting_for_approval";
+    while !frames.last().is_some_and(requests_approval) {
+        frames.push(stream.next().await.unwrap());
+    }
+    reject_plan(&server, &session).await;
+    frames.extend(stream.read_to_end().await);
+    let live: Vec<_> = frames.iter().map(|frame| frame.data.clone()).collect();
+    let page = server.get(&format!("/agent/session/{session}/events?limit=500&dialect=task")).await;
+    let page = page.expect_ok()["events"].as_array().unwrap().clone();
+    for frames in [&live, &page] {
+        let calls = pair_calls(frames, "tool_call", "tool_result", "call_id");
+        let tools: Vec<_> = calls.iter().map(|(call, _)| &call["tool_name"]).collect();
+        let delegations = ["delegate", "delegate"].into_iter();
+        let all = delegations.chain(ENDS_OF_CHILD.map(|(tool, _)| tool));
+        assert_eq!(tools, all.collect::<Vec<_>>());
+        let mut sessions = Vec::new();
+        for (call, results) in &calls {
+            let [result] = results[..] else { panic!("{call}: {results:?}") };
+            for name in ["session_id", "agent_id", "agent_type", "task_id", "tool_name"] {
+                assert_eq!(call[name], result[name], "{name}");
+            }
+            assert_eq!(call["session_id"], json!(session));
+            assert!(call["tool_input"].is_object() && call["timestamp"].is_string());
+            sessions.push((&call["agent_type"], &call["agent_id"], &call["task_id"]));
+        }
+        sessions.dedup();
+        let agents: Vec<_> = sessions.iter().map(|(agent, ..)| *agent).collect();
+        assert_eq!(agents, ["default", "lead", "researcher"]);
+        // A child session is the one that `GET /agent/session/{id}` returns, and its run its own.
+        for (agent, agent_id, task_id) in &sessions[1..] {
+            let child = format!("/agent/session/{}", agent_id.as_str().unwrap());
+            assert_eq!(server.get(&child).await.expect_ok()["agent"], **agent);
+            let log = server.events(agent_id.as_str().unwrap()).await;
+            assert!(log.iter().any(|event| event["run_id"] == **task_id));
+        }
+        for ((_, reason), (_, results)) in ENDS_OF_CHILD.iter().zip(&calls[2..]) {
+            let result = results[0];
+            let blocked_by = match *reason {
+                Some("authorization_denied") => json!("authorization"),
+                Some("rejected") => json!("approval"),
+                _ => Value::Null,
+            };
+            assert_eq!((&result["success"], &result["blocked_by"]), (&json!(reason.is_none()), &blocked_by));
+            let expected = if reason.is_none() { "tool_output" } else { "error" };
+            assert!(result.get(expected).is_some(), "{result}");
+        }
+        // No call of a child is sent twice.
+        let mirrored = frames.iter().filter(|frame| frame["type"] == "child_event");
+        let call_ends = ["tool_call_started", "tool_call_completed", "tool_call_failed", "authorization_denied"];
+        for event in mirrored.map(|frame| &frame["event"]["type"]) {
+            assert!(!call_ends.contains(&event.as_str().unwrap()), "{event}");
+        }
+    }
+}
+
+async fn s8_gateway_has_one_result_for_each_call_of_children(wire: ProviderProtocol) {
+    let server = setup(wire).start().await;
+    let session = server.create_session_at(1).await;
+    let mut socket = server.socket("/gateway").await;
+    let send = json!({
+        "type": "chat.send", "id": "r", "sessionId": session,
+        "content": "ask researcher to try all",
+    });
+    socket.send(send).await;
+    let mut frames = socket.read_until("tool.approval.request").await;
+    reject_plan(&server, &session).await;
+    frames.extend(socket.read_until("chat.stream.end").await);
+    let calls = pair_calls(&frames, "tool.call", "tool.result", "toolCallId");
+    assert_eq!(calls[0].0["toolName"], "delegate");
+    assert!(calls[0].0.get("sessionId").is_none());
+    let child = children(&server, &session).await.remove(0);
+    assert_eq!(calls.len(), 1 + ENDS_OF_CHILD.len());
+    for ((tool, reason), (call, results)) in ENDS_OF_CHILD.iter().zip(&calls[1..]) {
+        let [result] = results[..] else { panic!("{call}: {results:?}") };
+        assert_eq!((&call["toolName"], &call["sessionId"]), (&json!(tool), &child["session_id"]));
+        assert_eq!(result["sessionId"], child["session_id"]);
+        assert_eq!(result["isError"], if reason.is_some() { json!(true) } else { Value::Null });
+        assert_eq!(result["result"]["reason"].as_str(), *reason, "{result}");
+    }
+}
+
+/// A run that is cancelled ends before its children do, and its stream with it.
+#[actix_web::test]
+async fn s8_s6_cancelled_run_ends_open_calls_of_children_once() {
+    let server = setup(ProviderProtocol::Anthropic).start().await;
+    let cancel = |session: String| {
+        let path = format!("/agent/session/{session}/cancel");
+        let server = &server;
+        async move { server.post(&path, json!({})).await.expect_ok() }
+    };
+    let session = server.create_session_at(1).await;
+    let mut socket = server.socket("/gateway").await;
+    let send = json!({
+        "type": "chat.send", "id": "r", "sessionId": session, "content": "ask lead to pass on: scan",
+    });
+    socket.send(send.clone()).await;
+    let mut frames = Vec::new();
+    while !frames.last().is_some_and(|frame: &Value| frame["toolName"] == "scan_opportunities") {
+        frames.push(socket.next().await);
+    }
+    let middle = frames.last().unwrap()["cursor"].clone();
+    cancel(session.clone()).await;
+    frames.extend(socket.read_until("chat.stream.end").await);
+    assert_eq!(frames.last().unwrap()["outcome"], "cancelled");
+    let calls = pair_calls(&frames, "tool.call", "tool.result", "toolCallId");
+    let tools: Vec<_> = calls.iter().map(|(call, _)| &call["toolName"]).collect();
+    assert_eq!(tools, ["delegate", "delegate", "get_market_prices", "scan_opportunities"]);
+    for (call, results) in &calls {
+        let [result] = results[..] else { panic!("{call}: {results:?}") };
+        assert_eq!(call.get("sessionId"), result.get("sessionId"));
+    }
+    let scan = calls[3].1[0];
+    assert_eq!(scan["result"]["reason"], "cancelled", "{scan}");
+    // A client that was cut off before the cancellation receives the same results.
+    let mut again = server.socket("/gateway").await;
+    let mut resend = send;
+    resend["after"] = middle;
+    again.send(resend).await;
+    let rest = again.read_until("chat.stream.end").await;
+    let results = |frames: &[Value]| {
+        let results = frames.iter().filter(|frame| frame["type"] == "tool.result");
+        let mut ids: Vec<_> = results.map(|result| result["toolCallId"].to_string()).collect();
+        ids.sort();
+        ids
+    };
+    let sent_after = &frames[frames.iter().position(|frame| frame == calls[3].0).unwrap()..];
+    assert_eq!(results(&rest), results(sent_after));
+
+    // In the dialect `task`, the stream of a run has these results too; the stream of the session has
+    // those of the child.
+    let session = server.create_session_at(1).await;
+    let body = json!({"session_id": session, "message": "ask researcher to scan"});
+    let chat = server.request(reqwest::Method::POST, "/agent/chat/stream?dialect=task").json(&body);
+    let mut stream = server.stream(chat).await;
+    let mut frames = Vec::new();
+    while !frames.last().is_some_and(|frame: &Value| frame["tool_name"] == "scan_opportunities") {
+        frames.push(stream.next().await.unwrap().data);
+    }
+    cancel(session.clone()).await;
+    frames.extend(stream.read_to_end().await.into_iter().map(|frame| frame.data));
+    assert_eq!(frames.last().unwrap()["type"], "done");
+    let child = children(&server, &session).await.remove(0);
+    wait_for_status(&server, &child["session_id"], "closed").await;
+    let is_mirrored = |event: &Value| event["event"]["type"] == "session_closed";
+    let path = format!("/agent/session/{session}/events?limit=500&dialect=task");
+    let whole = loop {
+        let page = server.get(&path).await.expect_ok()["events"].as_array().unwrap().clone();
+        if page.iter().any(is_mirrored) {
+            break page;
+        }
+        tokio::time::sleep(POLL_INTERVAL).await;
+    };
+    for frames in [&frames, &whole] {
+        let calls = pair_calls(frames, "tool_call", "tool_result", "call_id");
+        assert_eq!(calls.len(), 3);
+        for (call, results) in &calls {
+            let [result] = results[..] else { panic!("{call}: {results:?}") };
+            let is_lookup = call["tool_name"] == "get_market_prices";
+            assert!(is_lookup || result["reason"] == "cancelled", "{result}");
+        }
+    }
 }

@@ -3,10 +3,11 @@
 
 use crate::harness::{TEST_TIMEOUT, TOKEN, TestServerBuilder};
 use greenroom::rehearsal::ProviderProtocol;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tokio::process::Command;
 
-async fn run(command: &mut Command) -> String {
+/// Runs a command and returns its output. Fails if the command fails.
+pub(crate) async fn run(command: &mut Command) -> String {
     let output = command.kill_on_drop(true).output();
     let output = tokio::time::timeout(TEST_TIMEOUT, output).await.expect("the command exits");
     let output = output.unwrap_or_else(|error| panic!("{command:?}: {error}"));
@@ -16,14 +17,21 @@ async fn run(command: &mut Command) -> String {
     stdout
 }
 
+/// Compiles the suite and returns its folder. `output` is the folder of the compiled files.
+pub(crate) async fn compile_suite(output: &str) -> PathBuf {
+    let suite = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gateway-zod");
+    let tsc = suite.join("node_modules/.bin/tsc");
+    assert!(tsc.exists(), "{} is missing: run scripts/test-deps.sh", tsc.display());
+    let mut compile = Command::new(tsc);
+    compile.current_dir(&suite).args(["--project", ".", "--outDir", output]);
+    run(&mut compile).await;
+    suite
+}
+
 #[actix_web::test]
 async fn e1_live_gateway_matches_the_schema_suite() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let suite = root.join("tests/gateway-zod");
-    let tsc = suite.join("node_modules/.bin/tsc");
-    assert!(tsc.exists(), "{} is missing: run scripts/test-deps.sh", tsc.display());
-    run(Command::new(tsc).current_dir(&suite).args(["--project", "."])).await;
-
+    let suite = compile_suite("dist").await;
     let server = TestServerBuilder::tour(ProviderProtocol::Anthropic).start().await;
     let url = format!("{}/gateway", server.url().replacen("http", "ws", 1));
     let mut node = Command::new("node");

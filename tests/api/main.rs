@@ -66,6 +66,7 @@ mod stream;
 mod streams;
 #[path = "../support/postgres.rs"]
 mod support;
+mod task_client;
 mod terminal;
 mod tools;
 mod tour;

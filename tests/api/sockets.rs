@@ -114,6 +114,105 @@ async fn invalid_frames_are_answered_and_the_connection_stays_open() {
     assert!(frames.iter().any(|frame| frame["payload"]["text"] == "Here I am."), "{frames:?}");
 }
 
+/// Returns the sequence numbers of the event frames.
+fn event_seqs(frames: &[Value]) -> Vec<u64> {
+    let events = frames.iter().filter(|frame| frame["type"] != "text");
+    events.filter_map(|frame| frame["seq"].as_u64()).collect()
+}
+
+#[actix_web::test]
+async fn e3_subscription_from_now_starts_after_the_acknowledged_cursor() {
+    let server =
+        TestServerBuilder::with_script(ProviderProtocol::Anthropic, STALLS_ONCE).start().await;
+    let session = server.create_session_at(1).await;
+    server.chat_to_end(&session, "again").await;
+    let head = || async {
+        server.get(&format!("/agent/session/{session}")).await.expect_ok()["head"].as_u64().unwrap()
+    };
+    let before = head().await;
+
+    // By the path, which sends its acknowledgement first, and by a frame.
+    let mut by_path = server.socket(&format!("/agent/stream/{session}?after=now")).await;
+    let ack = by_path.next().await;
+    let expected =
+        json!({"type": "ack", "id": null, "session_id": session, "after": before.to_string()});
+    assert_eq!(ack, expected);
+    let mut by_frame = server.socket("/agent/stream").await;
+    let subscribe =
+        json!({"type": "subscribe", "id": "s", "session_id": session, "after": "now"});
+    by_frame.send(subscribe).await;
+    let (ack, earlier) = by_frame.read_response("s").await;
+    assert_eq!((&ack["after"], earlier.len()), (&json!(before.to_string()), 0));
+    let sse = server.subscribe(&session, "now").await;
+
+    server.chat_to_end(&session, "again").await;
+    let after = head().await;
+    let seqs: Vec<_> = (before + 1..=after).collect();
+    for socket in [&mut by_path, &mut by_frame] {
+        let frames = socket.read_until("done").await;
+        assert_eq!(event_seqs(&frames), seqs);
+    }
+    let frames = { sse }.read_until("done").await;
+    let received: Vec<_> = frames
+        .iter()
+        .filter(|frame| frame.kind() != "text")
+        .map(|frame| frame.data["seq"].as_u64().unwrap())
+        .collect();
+    assert_eq!(received, seqs);
+    let page = server.get(&format!("/agent/session/{session}/events?after=now")).await.expect_ok();
+    assert_eq!(page, json!({"events": [], "next": after}));
+
+    for after in ["Now", "now.1", "later"] {
+        for path in [
+            format!("/agent/session/{session}/events?after={after}"),
+            format!("/agent/stream/{session}?after={after}"),
+        ] {
+            server.get(&path).await.expect_problem(400, "cursor_invalid");
+        }
+    }
+    // The position of a page of messages and of `Last-Event-ID` is a cursor.
+    let messages = format!("/agent/session/{session}/messages?after=now");
+    server.get(&messages).await.expect_problem(400, "cursor_invalid");
+}
+
+#[actix_web::test]
+async fn e3_subscription_from_now_has_no_gap_while_events_are_committed() {
+    let server =
+        TestServerBuilder::with_script(ProviderProtocol::Anthropic, STALLS_ONCE).start().await;
+    let session = server.create_session_at(1).await;
+    let mut run = server.chat(&session, "stall").await;
+    run.read_text(10).await;
+    // Inside an open message: its text is sent from the beginning.
+    let mut socket = server.socket(&format!("/agent/stream/{session}?after=now")).await;
+    let first = socket.next().await["after"].as_str().unwrap().parse::<u64>().unwrap();
+    let mut frames = socket.read_until("text").await;
+    server.post(&format!("/agent/session/{session}/cancel"), json!({})).await.expect_ok();
+    frames.extend(socket.read_until("done").await);
+    let seqs = event_seqs(&frames);
+    assert_eq!(seqs, (first + 1..first + 1 + seqs.len() as u64).collect::<Vec<_>>());
+    let completed = frames.iter().find(|frame| frame["type"] == "message_completed").unwrap();
+    let streamed: String = frames
+        .iter()
+        .filter(|frame| frame["type"] == "text")
+        .map(|frame| frame["payload"]["text"].as_str().unwrap())
+        .collect();
+    assert_eq!(json!(streamed), completed["payload"]["text"]);
+}
+
+#[actix_web::test]
+async fn e3_event_stream_begins_with_its_cursor() {
+    let server =
+        TestServerBuilder::with_script(ProviderProtocol::Anthropic, STALLS_ONCE).start().await;
+    let session = server.create_session_at(1).await;
+    server.chat_to_end(&session, "again").await;
+    let head = server.get(&format!("/agent/session/{session}")).await.expect_ok()["head"].clone();
+    let path = format!("/agent/session/{session}/events?after=now");
+    let request = server.request(reqwest::Method::GET, &path).header("accept", "text/event-stream");
+    let mut response = request.send().await.unwrap();
+    let first = response.chunk().await.unwrap().unwrap();
+    assert_eq!(first, format!("retry: 1000\nid: {head}\n\n").as_bytes());
+}
+
 #[actix_web::test]
 async fn x4_frame_with_excessive_length_is_rejected_before_its_payload_arrives() {
     let server =

@@ -60,9 +60,47 @@ impl FromStr for Cursor {
     }
 }
 
+/// The start of a stream: a position, or the head of the log when the stream is opened. Written as a
+/// cursor or as `now`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamStart {
+    /// After a cursor.
+    After(Cursor),
+    /// After the last event at the time of the request.
+    Now,
+}
+
+impl Default for StreamStart {
+    /// Returns the start before the first event.
+    fn default() -> Self {
+        Self::After(Cursor::default())
+    }
+}
+
+impl FromStr for StreamStart {
+    type Err = InvalidCursor;
+    fn from_str(text: &str) -> Result<Self, InvalidCursor> {
+        match text {
+            "now" => Ok(Self::Now),
+            cursor => cursor.parse().map(Self::After),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn e3_stream_start_is_a_cursor_or_now() {
+        let start = |text: &str| text.parse::<StreamStart>();
+        assert_eq!(start("now"), Ok(StreamStart::Now));
+        assert_eq!(start("0"), Ok(StreamStart::default()));
+        assert_eq!(start("7.3"), Ok(StreamStart::After(Cursor { seq: Seq(7), offset: 3 })));
+        for text in ["", "Now", "now ", "now.3", "-1"] {
+            assert_eq!(start(text), Err(InvalidCursor), "{text}");
+        }
+    }
 
     #[test]
     fn e3_cursor_round_trips_and_invalid_text_is_rejected() {
