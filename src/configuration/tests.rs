@@ -471,8 +471,8 @@ fn example_configuration_loads() {
 
 #[test]
 fn g5_invalid_expression_is_rejected_with_its_location() {
-    let broken = "[tools.buy]\nrisk = 'low'\ncost = 'args.price *'\n";
-    let error = file(broken).unwrap_err();
+    let invalid_file = "[tools.buy]\nrisk = 'low'\ncost = 'args.price *'\n";
+    let error = file(invalid_file).unwrap_err();
     let expected = "{}/greenroom.toml:3: the expression `args.price *` is not valid: ";
     assert!(error.starts_with(expected), "{error}");
     let main = "include = ['more.toml']";

@@ -9,8 +9,8 @@ fn market_stats_return_the_price() {
     for era in ERAS {
         let dir = TestDir::new();
         let mut market = dir.open(era);
-        let found = market.call("search_item", json!({ "query": "TRIT" }));
-        assert_eq!(found["items"], json!([{ "type_id": 34, "name": "Tritanium" }]));
+        let response = market.call("search_item", json!({ "query": "TRIT" }));
+        assert_eq!(response["items"], json!([{ "type_id": 34, "name": "Tritanium" }]));
         let stats =
             market.call("get_market_stats", json!({ "region_id": 10_000_002, "type_id": 34 }));
         let expected = json!({

@@ -46,9 +46,9 @@ fn d3_repeated_key_is_recorded_once() {
     let mut market = dir.open(Era::Stateless);
     let first = market.call_keyed("market_order_create", order(1000), Some("k1"));
     let meta = json!({ "greenroom/idempotency_key": "k1" });
-    let again = market.call_with("market_order_create", order(1000), meta.clone());
-    assert_eq!(again["structuredContent"], first);
-    assert_eq!(again["_meta"], json!({ "greenroom/replayed": true }));
+    let repeated_reply = market.call_with("market_order_create", order(1000), meta.clone());
+    assert_eq!(repeated_reply["structuredContent"], first);
+    assert_eq!(repeated_reply["_meta"], json!({ "greenroom/replayed": true }));
     assert_eq!(dir.records().len(), 1);
 
     let other = market.call_with("market_order_create", order(9), meta.clone());

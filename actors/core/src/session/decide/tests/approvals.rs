@@ -346,9 +346,9 @@ fn g11_answer_after_cancellation_is_rejected() {
 #[test]
 fn g11_closed_approvals_are_retained_up_to_limit() {
     let mut harness = SessionHarness::new();
-    let kept = crate::limits::CLOSED_APPROVALS_MAX;
+    let retained_count = crate::limits::CLOSED_APPROVALS_MAX;
     let mut approval_ids = Vec::new();
-    for round in 0..=kept {
+    for round in 0..=retained_count {
         let does = |harness: &mut SessionHarness, input| {
             harness.seed += 1;
             let env = Env::new(harness.now, harness.seed, &harness.rules);
@@ -361,7 +361,7 @@ fn g11_closed_approvals_are_retained_up_to_limit() {
         does(&mut harness, cancel());
         approval_ids.push(harness.state.closed_approvals.last().unwrap().approval.approval_id);
     }
-    assert_eq!(harness.state.closed_approvals.len(), kept);
+    assert_eq!(harness.state.closed_approvals.len(), retained_count);
     assert_eq!(harness.state.closed_approval(approval_ids[0]), None);
     assert!(approval_ids[1..].iter().all(|id| harness.state.closed_approval(*id).is_some()));
 }
