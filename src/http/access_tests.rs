@@ -42,8 +42,8 @@ impl AccessTestServer {
             if answered { ModelReply::text("done") } else { ModelReply::with_calls(calls.clone()) }
         });
         let tools = FakeTools::new()
-            .with_tool("wire", Risk::Critical, |_| ToolScript::new().done("wired"))
-            .with_tool("note", Risk::WriteHighRisk, |_| ToolScript::new().done("noted"));
+            .with_tool("wire", Risk::Critical, |_| ToolScript::new().finished("wired"))
+            .with_tool("note", Risk::WriteHighRisk, |_| ToolScript::new().finished("noted"));
         let runtime = TestRuntime::start(model, tools).await;
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("green.db");

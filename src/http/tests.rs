@@ -176,7 +176,7 @@ async fn x3_websocket_from_another_origin_is_rejected() {
 #[actix_web::test]
 async fn e3_websocket_resumes_within_a_message() {
     let gate = Gate::closed();
-    let reply = ModelReply::new().delta("héllo ").wait(&gate).delta("world").done();
+    let reply = ModelReply::new().delta("héllo ").wait(&gate).delta("world").finished();
     let server = HttpTestServer::start(ScriptedModel::with_replies([reply])).await;
     let session_id = server.runtime.create_session().await;
     let path = format!("/agent/stream/{session_id}");
@@ -196,7 +196,7 @@ async fn e3_websocket_resumes_within_a_message() {
 /// Returns a reply that exceeds the capacity of pipe, flow control and socket buffers together.
 fn long_reply() -> (ModelReply, String) {
     let deltas: Vec<_> = (0..2_000).map(|number| format!("{number:0>400} ")).collect();
-    let reply = deltas.iter().fold(ModelReply::new(), |reply, delta| reply.delta(delta)).done();
+    let reply = deltas.iter().fold(ModelReply::new(), |reply, delta| reply.delta(delta)).finished();
     (reply, deltas.concat())
 }
 

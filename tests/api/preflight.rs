@@ -55,7 +55,7 @@ fn preflight_script(planned: &[u64], placed: &[u64]) -> String {
         script.push_str(&format!("[[rule]]\nuser = \"go\"\nstep = {step}\n{reply}"));
     }
     for (condition, text) in
-        [("system = 'changed by the person'\n", "I was told of the change."), ("", "Placed.")]
+        [("system = 'changed by the approver'\n", "I was told of the change."), ("", "Placed.")]
     {
         script.push_str(&format!(
             "[[rule]]\nuser = \"go\"\nstep = {}\n{condition}[[rule.reply]]\ntext = \"{text}\"\n",

@@ -5,7 +5,7 @@ use greenroom_actors::{
     session::CommandError,
     testing::{
         FakeTools, ManualClock, ModelReply, ScriptedModel, TestRuntime, TestRuntimeBuilder,
-        ToolScript, eventually,
+        ToolScript, wait_until,
     },
 };
 use greenroom_core::{
@@ -22,8 +22,8 @@ fn runtime_with_approval() -> TestRuntimeBuilder {
         ModelReply::with_calls([("send", json!({}))]),
         ModelReply::text("understood"),
     ]);
-    let tools =
-        FakeTools::new().with_tool("send", Risk::WriteHighRisk, |_| ToolScript::new().done("sent"));
+    let tools = FakeTools::new()
+        .with_tool("send", Risk::WriteHighRisk, |_| ToolScript::new().finished("sent"));
     TestRuntime::builder().model(model).tools(tools)
 }
 
@@ -54,7 +54,7 @@ async fn d6_g11_session_waiting_for_approval_is_passivated_and_resumes_on_answer
     let approval: Arc<_> = world.wait_for(session, "the approval", last_approval).await;
     let path = format!("/sessions/{session}");
     let is_passivated = || world.runtime.status_board.snapshot(&path).is_none();
-    eventually("the session to be passivated", is_passivated).await;
+    wait_until("the session to be passivated", is_passivated).await;
     assert_eq!(world.runtime.live_session_count().await, 0);
     let answer = world.execute(session, approve(&approval, true)).await;
     assert_eq!(answer.unwrap(), Answer::Answered { closed: true, repeated: false });
@@ -92,10 +92,10 @@ async fn g10_passivated_session_expires_approval_at_deadline() {
     let expired = events.iter().find(|record| is_expired(&record.event));
     assert!(expired.expect("the approval expired").at >= approval.deadline.unwrap());
     assert!(world.tools.recorded_calls().is_empty());
-    let late = world.execute(session, approve(&approval, true)).await;
-    assert!(matches!(late, Err(CommandError::Rejected(Rejection::ApprovalExpired))));
+    let late_answer = world.execute(session, approve(&approval, true)).await;
+    assert!(matches!(late_answer, Err(CommandError::Rejected(Rejection::ApprovalExpired))));
     let desk = || world.runtime.status_board.snapshot("/desk").unwrap();
-    eventually("the approval to be removed", || desk().waiting.is_none()).await;
+    wait_until("the approval to be removed", || desk().waiting.is_none()).await;
 }
 
 #[actix::test]

@@ -358,7 +358,7 @@ fn push_budget(out: &mut String, request: &BudgetRaiseRequest) {
     for expense in &request.spent_on {
         push_line(
             out,
-            &format!("     {} {measure} on {}", expense.amount, escape_unsafe(&expense.what)),
+            &format!("     {} {measure} on {}", expense.amount, escape_unsafe(&expense.item)),
         );
     }
 }

@@ -110,7 +110,7 @@ fn start_with_plan(
     agent.models = vec!["small".to_owned()];
     let timing = DeadlineRule { timeout: Some(Duration::from_secs(60)), ..DeadlineRule::default() };
     agent.approval_deadlines = ApprovalDeadlines::uniform(timing);
-    let tools = Arc::new(rules::build_registry(1, false));
+    let tools = Arc::new(rules::build_registry(1, rules::ServerSet::All));
     let rules = Rules::new(Arc::new(agent), Arc::new(Matrix::default()), tools);
     let mut simulation = SessionSimulation::with_rules(seed, rules);
     simulation.budget_limit = None;

@@ -466,8 +466,8 @@ impl SessionSimulation {
             assert_eq!(results.iter().map(|result| result.call_id).collect::<Vec<_>>(), calls);
             assert!(calls.into_iter().all(|call_id| seen.insert(call_id)), "a call occurs twice");
         }
-        let own = self.invariants.calls.keys().copied();
-        let expected: BTreeSet<_> = self.inherited_calls.iter().copied().chain(own).collect();
+        let own_calls = self.invariants.calls.keys().copied();
+        let expected: BTreeSet<_> = self.inherited_calls.iter().copied().chain(own_calls).collect();
         assert_eq!(seen, expected, "calls are missing in the conversation");
         assert!(self.invariants.calls.values().all(|call| call.is_ended));
     }

@@ -181,7 +181,11 @@ impl SessionSimulation {
     }
 
     pub(crate) fn change_tools(&mut self, chance: &mut SeededRng) {
-        self.rules.tools = Arc::new(rules::build_registry(2, chance.one_in(2)));
+        let servers = match chance.one_in(2) {
+            true => rules::ServerSet::OneDisconnected,
+            false => rules::ServerSet::All,
+        };
+        self.rules.tools = Arc::new(rules::build_registry(2, servers));
     }
 }
 

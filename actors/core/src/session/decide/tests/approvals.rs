@@ -265,10 +265,10 @@ fn g10_unanswered_plan_expires() {
     let mut harness = with_pending_plan();
     harness.advance_clock(MINUTE - SECOND).check(Input::Wake, "");
     // The answer arrives before the timer's message, but after the deadline.
-    let late = harness.overall_answer("p1", true, "ann");
+    let late_answer = harness.overall_answer("p1", true, "ann");
     harness
         .advance_clock(SECOND)
-        .check(late.clone(), "! the approval has expired: its deadline has passed");
+        .check(late_answer.clone(), "! the approval has expired: its deadline has passed");
     harness.check(
         Input::Wake,
         "
@@ -280,7 +280,7 @@ fn g10_unanswered_plan_expires() {
         > start_model a2 M2 @r1.2
     ",
     );
-    harness.check(late, "! the approval has expired: its deadline has passed");
+    harness.check(late_answer, "! the approval has expired: its deadline has passed");
 }
 
 #[test]
