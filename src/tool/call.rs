@@ -375,7 +375,7 @@ fn outcome_from_http_error(
             ToolOutcome::NotSent { error: text }
         }
         StreamableHttpError::ResponseBodyTooLarge { max_size } => failed_outcome(&format!(
-            "the tool answered, but its answer has more than {max_size} bytes and was not read"
+            "the tool's response exceeds the limit of {max_size} bytes and was not read"
         )),
         StreamableHttpError::AuthRequired(_) | StreamableHttpError::InsufficientScope(_) => {
             failed_outcome(&format!("the server requires authorization: {text}"))
