@@ -18,7 +18,7 @@ impl Parked {
      * How a request went.
      */
     fn at(&self) -> usize { //~ function
-        let was_told = "nobody"; //~ word
+        let was_told = "none"; //~ word
         was_told.len()
     }
 }
@@ -29,3 +29,21 @@ fn approval_desk_tells_the_session() {} //~ word
 
 /// Whoever closes it. //~ comment
 static TURNSTILE: usize = 0; //~ word
+
+struct OpenQuestion { //~ word
+    questions: usize, //~ word
+}
+
+#[cfg(test)]
+mod tests {
+    const OPEN: (char, &str) = ('{', "}} a person");
+}
+
+fn format_reply() -> String {
+    let text = "Approved by a person"; //~ text
+    let line = "first line\nnobody answered"; //~ text
+    let raw = r#"{"reason": "Somebody else was faster"}"#; //~ text
+    let long = "The plan is reviewed, \
+        and then people decide."; //~ text
+    [text, line, raw, long].concat()
+}

@@ -13,5 +13,9 @@ export function tell(): void {} //~ function word
 const hear = (event: Event) => event.type; //~ function word
 
 export function Page({ heard }: { heard: string }) { //~ word
-  return <p>{heard}</p>;
+  const title = "Approvals that nobody answered"; //~ text
+  const label = `${heard} people`; //~ text
+  return <p title={title}>A person must approve {label}</p>; //~ text
 }
+
+export const groups = { people: 1, openQuestions: 2 }; //~ text word

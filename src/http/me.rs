@@ -36,7 +36,7 @@ struct Me {
 struct Agent {
     name: AgentName,
     description: String,
-    /// True if no human can answer approvals: a call that needs approval is then denied.
+    /// True if no human is available to answer approvals: a call that needs approval is then denied.
     headless: bool,
     /// Maximum model calls of one run.
     max_steps: u32,

@@ -164,8 +164,8 @@ async fn invalid_frame_gets_an_error_and_binary_frame_closes_the_connection() {
 #[actix_web::test]
 async fn x3_websocket_from_another_origin_is_rejected() {
     let server = HttpTestServer::start(ScriptedModel::with_replies([])).await;
-    let own = format!("http://{}", server.address);
-    assert!(server.connect("/agent/stream", Some(&own)).await.is_ok());
+    let own_origin = format!("http://{}", server.address);
+    assert!(server.connect("/agent/stream", Some(&own_origin)).await.is_ok());
     for (origin, status) in [("http://evil.test", 403), ("null", 403)] {
         let refused = server.connect("/agent/stream", Some(origin)).await.err();
         assert_eq!(refused, Some(status), "{origin}");

@@ -102,7 +102,7 @@ fn t2_silent_program_is_unavailable_after_start_timeout() {
         silent.start_timeout = Duration::from_millis(200);
         let fixture = ToolServerFixture::start([silent]).await;
         let reason = start_error(&fixture, "silent");
-        assert!(reason.starts_with("no answer within 200ms"), "{reason}");
+        assert!(reason.starts_with("no response within 200ms"), "{reason}");
     });
 }
 

@@ -10,7 +10,7 @@ export type Risk = "read_only" | "write_low_risk" | "write_high_risk" | "critica
 export type Role = "user" | "approver" | "admin";
 
 /** An agent profile that the user may select. */
-export interface Agent {
+export interface AgentProfile {
   name: string;
   description: string;
   headless: boolean;
@@ -21,7 +21,7 @@ export interface Agent {
 export interface Me {
   user_id: string;
   role: Role;
-  agents: Agent[];
+  agents: AgentProfile[];
   default_agent: string;
   version: string;
 }
