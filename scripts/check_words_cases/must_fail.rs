@@ -1,4 +1,4 @@
-//! What the session was told. //~ comment
+//! What the session was told. //~ comment comment
 
 /// Whose turn it is among calls that run alone. //~ comment
 pub struct Wanted; //~ type word
@@ -27,7 +27,7 @@ impl Parked {
 /// the event. A sentence that goes on may say what it likes.
 fn approval_desk_tells_the_session() {} //~ word
 
-/// Whoever closes it. //~ comment
+/// Whoever closes it. //~ comment comment
 static TURNSTILE: usize = 0; //~ word
 
 struct OpenQuestion { //~ word
@@ -47,3 +47,12 @@ fn format_reply() -> String {
         and then people decide."; //~ text
     [text, line, raw, long].concat()
 }
+
+struct Me; //~ type
+
+/*! How the text is read. */ //~ comment
+#[doc = "Whose call it is."] //~ comment
+fn r#with() {} //~ function
+
+// Somebody told the session to stop. //~ comment
+fn into() {} //~ function

@@ -5,7 +5,7 @@ export interface Found { //~ type
 
 export type Told = { text: string }; //~ type word
 
-/** //~ comment
+/** //~ comment comment
  * Whether somebody is needed.
  */
 export function tell(): void {} //~ function word
@@ -19,3 +19,12 @@ export function Page({ heard }: { heard: string }) { //~ word
 }
 
 export const groups = { people: 1, openQuestions: 2 }; //~ text word
+
+const seeTo = async function () {}; //~ function
+
+class Feed {
+  take() {} //~ function
+  async put(text: string): Promise<void> {} //~ function
+}
+
+export const actions = { keep() {}, letGo: () => {} }; //~ function

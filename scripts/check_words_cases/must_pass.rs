@@ -24,7 +24,7 @@ impl ChildOwner<'_> {
     }
 }
 
-/// Formats the answer of a person. A comment is no text.
+/// Formats the answer of an approver. A comment is no text.
 pub fn format_personal_answer(questionable: bool) -> String {
     let impersonal = "A salesperson's personal page";
     format!("{impersonal}: {questionable}")

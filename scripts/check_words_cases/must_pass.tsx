@@ -6,7 +6,7 @@ export interface ApprovalList {
 /** Returns the label of an approval. */
 export function approvalLabel({ owner }: ApprovalList): string {
   const template = `function told() { ${owner} }`; // What follows is text.
-  const unanswered = "Personal peoples"; // What a person reads is no comment of an item.
+  const unanswered = "Personal peoples"; // What a user reads is no comment of an item.
   const pattern = /function hear|"const said = () => 1"/;
   return pattern.test(template + unanswered) ? "const said = () => 1" : 'interface Found';
 }
