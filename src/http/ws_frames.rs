@@ -148,7 +148,7 @@ fn split_members(map: &mut Map<String, Value>, names: &[&str]) -> Map<String, Va
 /// 400: unknown frame type.
 pub(super) fn unknown_type(kind: &str) -> Problem {
     let detail = format!("unknown frame type `{kind}`");
-    Problem::bad_request("unknown_type", detail).with("field", "type")
+    Problem::bad_request("unknown_type", detail).with_member("field", "type")
 }
 
 /// Returns the response to a frame that was handled; `fields` must be an object.

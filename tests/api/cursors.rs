@@ -58,7 +58,7 @@ enum Connection {
 
 impl Connection {
     async fn open(server: &TestServer, rng: &mut SeededRng, session: &str, cursor: &str) -> Self {
-        match rng.below(3) {
+        match rng.next_below(3) {
             0 => Self::Events(Box::new(server.subscribe(session, cursor).await)),
             1 => Self::Events(Box::new(server.subscribe_with_last_event_id(session, cursor).await)),
             _ => {
@@ -195,7 +195,7 @@ async fn e3_finished_session_resumes_at_every_cursor() {
         let (seq, offset) = *rng.pick(&cursors);
         let cursor = format_cursor((seq, offset));
         let expected = expected_after(&log, seq, offset);
-        let limit = 1 + rng.below(20);
+        let limit = 1 + rng.next_below(20);
         let path = format!("/agent/session/{session}/events?after={cursor}&limit={limit}");
         let page = server.get(&path).await.expect_ok();
         let page = page["events"].as_array().unwrap();
@@ -254,7 +254,7 @@ async fn run_client(
     loop {
         let mut connection = Connection::open(server, &mut rng, session, &cursor).await;
         connections += 1;
-        for _ in 0..1 + rng.below(40) {
+        for _ in 0..1 + rng.next_below(40) {
             let frame = connection.next().await;
             cursor.clone_from(&frame.cursor);
             runs += u32::from(frame.kind() == "done");

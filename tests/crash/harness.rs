@@ -236,7 +236,7 @@ impl CrashHarness {
             return self.kill("at a random moment").await;
         }
         let (point, passes) = *self.rng.pick(&FAULT_POINTS);
-        let fault = format!("{point}:{}", self.rng.below(passes) + 1);
+        let fault = format!("{point}:{}", self.rng.next_below(passes) + 1);
         if !self.start(Some(&fault)).await {
             return self.record_fault_exit(point).await;
         }

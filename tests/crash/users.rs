@@ -82,7 +82,7 @@ impl SimulatedUser {
 
     async fn use_session(&mut self, session: &str) {
         while !self.context.is_ending() && !self.rng.one_in(MESSAGES_PER_SESSION) {
-            match self.rng.below(16) {
+            match self.rng.next_below(16) {
                 0 => self.cancel(session).await,
                 1 => self.retitle(session).await,
                 2 => self.fork(session).await,
@@ -93,7 +93,7 @@ impl SimulatedUser {
                     self.submit_message(session, number, text).await;
                 }
             }
-            let pause = self.rng.below(PAUSE_MS);
+            let pause = self.rng.next_below(PAUSE_MS);
             tokio::time::sleep(Duration::from_millis(pause as u64)).await;
         }
         if self.rng.one_in(3) {
@@ -211,7 +211,7 @@ async fn read_first_frame(response: &mut reqwest::Response) -> Option<Value> {
 pub(crate) async fn run_approver(context: Arc<ClientContext>, seed: u64) {
     let mut rng = SeededRng::new(seed);
     while !context.is_ending() {
-        let pause = rng.below(60);
+        let pause = rng.next_below(60);
         tokio::time::sleep(Duration::from_millis(pause as u64)).await;
         let pending = list_pending_approvals(&context).await;
         if !pending.is_empty() {

@@ -12,7 +12,7 @@ use greenroom_core::{
     approval::{Approval, ApprovalDeadlines, DeadlineRule, Role, Surface},
     call::CallFailureReason,
     policy::Risk,
-    session::{ApprovalAnswer, Input, Rejection, Reply as Answer, SessionEvent},
+    session::{ApprovalAnswer, Input, Rejection, Reply, SessionEvent},
 };
 use serde_json::json;
 use std::{sync::Arc, time::Duration};
@@ -57,7 +57,7 @@ async fn d6_g11_session_waiting_for_approval_is_passivated_and_resumes_on_answer
     wait_until("the session to be passivated", is_passivated).await;
     assert_eq!(world.runtime.live_session_count().await, 0);
     let answer = world.execute(session, approve(&approval, true)).await;
-    assert_eq!(answer.unwrap(), Answer::Answered { closed: true, repeated: false });
+    assert_eq!(answer.unwrap(), Reply::Answered { closed: true, repeated: false });
     assert!(matches!(
         world.wait_for_run_end(session, run).await,
         SessionEvent::RunCompleted { .. }
@@ -65,7 +65,7 @@ async fn d6_g11_session_waiting_for_approval_is_passivated_and_resumes_on_answer
     assert_eq!(completed_calls(&world.journal.events(session))[0].2, "sent");
     // The first answer applies; a repetition succeeds, a different answer gets the first decision.
     let same = world.execute(session, approve(&approval, true)).await;
-    assert_eq!(same.unwrap(), Answer::Answered { closed: true, repeated: true });
+    assert_eq!(same.unwrap(), Reply::Answered { closed: true, repeated: true });
     let other = world.execute(session, approve(&approval, false)).await;
     assert!(matches!(
         other,

@@ -17,7 +17,7 @@ use greenroom_core::{
     ids::Seq,
     model::{delta::Delta, failure::ModelFailure},
     policy::{Autonomy, Risk, Settings},
-    session::{Input, NewMessage, Rejection, Reply as Answer, SessionEvent},
+    session::{Input, NewMessage, Rejection, Reply, SessionEvent},
 };
 use serde_json::json;
 use std::time::Duration;
@@ -56,7 +56,7 @@ async fn s6_cancelled_stream_keeps_the_text_that_clients_received() {
         items.last().is_some_and(|item| item.cursor.offset == length).then_some(())
     };
     listener.outlet.wait_for("the text so far", received).await;
-    assert_eq!(world.cancel(session).await.unwrap(), Answer::Cancelled { run_id: run });
+    assert_eq!(world.cancel(session).await.unwrap(), Reply::Cancelled { run_id: run });
     let events = world.journal.events(session);
     let (message_id, text, stopped) = completed_messages(&events).remove(0);
     assert!(stopped);
@@ -154,7 +154,7 @@ async fn s6_closing_keeps_the_text_received_so_far() {
         |items: &[FeedItem]| items.last().is_some_and(|item| item.cursor.offset == 4).then_some(());
     listener.outlet.wait_for("the text so far", received).await;
     let close = Input::CloseSession { by: TestRuntime::user(), partial: None };
-    assert_eq!(world.execute(session, close).await.unwrap(), Answer::Done);
+    assert_eq!(world.execute(session, close).await.unwrap(), Reply::Done);
     assert_eq!(completed_messages(&world.journal.events(session))[0].1, "half");
     let result = world.execute(session, TestRuntime::submit_input("b")).await;
     assert!(matches!(result, Err(CommandError::Rejected(Rejection::SessionClosed))));
@@ -262,7 +262,7 @@ async fn s6_cancellation_racing_with_the_end_is_answered_and_session_stays_usabl
         tokio::task::yield_now().await;
         gate.open();
         match with_timeout("the answer", answer).await.unwrap() {
-            Ok(Answer::Cancelled { run_id }) => assert_eq!(run_id, run),
+            Ok(Reply::Cancelled { run_id }) => assert_eq!(run_id, run),
             Err(CommandError::Rejected(Rejection::NoActiveRun)) => {}
             other => panic!("neither cancelled nor over: {other:?}"),
         }
@@ -310,7 +310,7 @@ async fn s4_s6_interrupting_message_keeps_text_and_runs_before_queued_messages()
         partial: None,
     };
     let result = world.execute(session, interrupt).await;
-    assert!(matches!(result, Ok(Answer::Submitted { repeated: false, .. })), "{result:?}");
+    assert!(matches!(result, Ok(Reply::Submitted { repeated: false, .. })), "{result:?}");
     assert!(matches!(
         world.wait_for_run_end(session, first).await,
         SessionEvent::RunCancelled { .. }

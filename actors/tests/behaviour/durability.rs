@@ -24,8 +24,8 @@ use greenroom_core::{
         catalog::{CatalogEntry, RetryEntry},
     },
     session::{
-        ApprovalAnswer, EventRecord, Input, NewMessage, OnBusy, Projection, Reply as Answer,
-        SessionEvent, SessionState,
+        ApprovalAnswer, EventRecord, Input, NewMessage, OnBusy, Projection, Reply, SessionEvent,
+        SessionState,
     },
 };
 use serde_json::json;
@@ -40,7 +40,7 @@ fn retrying_tool() -> CatalogEntry {
     CatalogEntry { risk: Some(Risk::ReadOnly), retry, ..CatalogEntry::default() }
 }
 
-fn is_unavailable(answer: &Result<Answer, CommandError>) -> bool {
+fn is_unavailable(answer: &Result<Reply, CommandError>) -> bool {
     matches!(answer, Err(CommandError::Unavailable(_)))
 }
 
@@ -91,7 +91,7 @@ async fn d1_nothing_is_published_or_dispatched_before_commit() {
     assert!(!submit.is_finished());
     gate.open();
     let answer = submit.await.expect("the task does not panic");
-    let Ok(Answer::Submitted { run_id, .. }) = answer else { panic!("accepted: {answer:?}") };
+    let Ok(Reply::Submitted { run_id, .. }) = answer else { panic!("accepted: {answer:?}") };
     world.wait_for_run_end(session, run_id).await;
 }
 
@@ -216,7 +216,7 @@ async fn d1_append_stored_despite_error_is_detected_and_dispatched() {
     // A repetition of the command finds the run.
     let repeated_reply = world.execute(session, TestRuntime::submit_input("a")).await;
     assert!(
-        matches!(repeated_reply, Ok(Answer::Submitted { repeated: true, .. })),
+        matches!(repeated_reply, Ok(Reply::Submitted { repeated: true, .. })),
         "{repeated_reply:?}"
     );
     assert_eq!(world.model.requests().len(), 1);
@@ -398,7 +398,7 @@ async fn d2_approval_survives_a_crash_with_its_deadline() {
         surface: Surface::Rest,
     };
     let decided = world.execute(session, answer).await;
-    assert!(matches!(decided, Ok(Answer::Answered { closed: true, repeated: false })));
+    assert!(matches!(decided, Ok(Reply::Answered { closed: true, repeated: false })));
     world.wait_for_run_end(session, run).await;
     let events = world.journal.events(session);
     assert_eq!(last_approval(&events), Some(before), "the same approval and deadline");

@@ -7,7 +7,7 @@ use greenroom_actors::testing::{
 };
 use greenroom_core::{
     ids::SessionId,
-    session::{Input, Reply as Answer, SessionEvent},
+    session::{Input, Reply, SessionEvent},
 };
 use std::time::Duration;
 
@@ -92,7 +92,7 @@ async fn d6_command_arriving_during_passivation_is_answered() {
         if answers.len() == 20 {
             for answer in answers.drain(..) {
                 let answer = with_timeout("the answer", answer).await.unwrap();
-                assert_eq!(answer.expect("the settings are changed"), Answer::Done);
+                assert_eq!(answer.expect("the settings are changed"), Reply::Done);
             }
         }
     }
@@ -146,7 +146,7 @@ async fn a3_passivation_does_not_count_as_failure() {
                 by: TestRuntime::user(),
             };
             let answer = world.runtime.execute(*session, change).await;
-            assert_eq!(answer.expect("the session is not parked"), Answer::Done);
+            assert_eq!(answer.expect("the session is not parked"), Reply::Done);
         }
     }
     let live = || world.runtime.status_board.snapshots("/sessions/");

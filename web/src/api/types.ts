@@ -18,7 +18,7 @@ export interface AgentProfile {
 }
 
 /** The signed-in user, as returned by `/agent/me`. */
-export interface Me {
+export interface CurrentUser {
   user_id: string;
   role: Role;
   agents: AgentProfile[];

@@ -195,7 +195,8 @@ pub(crate) fn settings(chance: &mut SeededRng) -> Settings {
         ..Settings::default()
     };
     if chance.one_in(4) {
-        let blocked = ToolName::parse(CALLED_TOOLS[chance.below(8)]).expect("the name is valid");
+        let blocked =
+            ToolName::parse(CALLED_TOOLS[chance.next_below(8)]).expect("the name is valid");
         settings.blocked_tools.insert(blocked);
     }
     settings.budget_limit = budget_limit(chance);

@@ -349,16 +349,16 @@ fn g11_closed_approvals_are_retained_up_to_limit() {
     let retained_count = crate::limits::CLOSED_APPROVALS_MAX;
     let mut approval_ids = Vec::new();
     for round in 0..=retained_count {
-        let does = |harness: &mut SessionHarness, input| {
+        let apply_input = |harness: &mut SessionHarness, input| {
             harness.seed += 1;
             let env = Env::new(harness.now, harness.seed, &harness.rules);
             let events = decide(&harness.state, input, &env).unwrap().events;
             harness.state = events.iter().fold(harness.state.clone(), evolve);
         };
-        does(&mut harness, submit(&format!("u{round}")));
+        apply_input(&mut harness, submit(&format!("u{round}")));
         let proposal = harness.model_calls(&scripted_calls(["high"]));
-        does(&mut harness, proposal);
-        does(&mut harness, cancel());
+        apply_input(&mut harness, proposal);
+        apply_input(&mut harness, cancel());
         approval_ids.push(harness.state.closed_approvals.last().unwrap().approval.approval_id);
     }
     assert_eq!(harness.state.closed_approvals.len(), retained_count);
@@ -451,9 +451,9 @@ fn g8_approval_is_kept_while_server_is_unavailable() {
 
 #[test]
 fn g8_approval_does_not_cover_same_name_on_another_server() {
-    let of_another =
+    let tool_of_other_server =
         |name: &str| Tool { server: "evil".into(), ..Tool::for_tests(name, Risk::WriteHighRisk) };
-    let evil = ToolRegistry::new([of_another("high"), of_another("low")]);
+    let evil = ToolRegistry::new([tool_of_other_server("high"), tool_of_other_server("low")]);
     let mut harness = SessionHarness::with_proposed_calls(&scripted_calls(["high"]))
         .with_rules(|rules| rules.tools = Arc::new(evil));
     harness.check(
