@@ -17,9 +17,7 @@ use super::{
 };
 use crate::{
     auth::Principal,
-    dialect::{
-        FlatFrame, approval_request::ApprovalRequestView, open_child_calls::OpenChildCalls,
-    },
+    dialect::{FlatFrame, approval_request::ApprovalRequestView, open_child_calls::OpenChildCalls},
 };
 use actix_web::{HttpRequest, HttpResponse, http::StatusCode};
 use greenroom_core::{

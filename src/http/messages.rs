@@ -356,7 +356,9 @@ fn copied_messages(record: &EventRecord, conversation: &[Message]) -> Vec<Messag
                 for (call, result) in view.metadata.tool_calls.iter_mut().zip(results) {
                     let text = result.text.to_string();
                     call.status = match result.is_error {
-                        true => MessageCallStatus::Failed { reason: None, error: text, attempts: None },
+                        true => {
+                            MessageCallStatus::Failed { reason: None, error: text, attempts: None }
+                        }
                         false => MessageCallStatus::Completed { result: text.into() },
                     };
                 }

@@ -520,8 +520,7 @@ fn pair_calls<'a>(
 async fn s8_task_dialect_has_one_result_for_each_call_of_children(wire: ProviderProtocol) {
     let server = setup(wire).start().await;
     let session = server.create_session_at(1).await;
-    let body =
-        json!({"session_id": session, "message": "ask lead to pass on: try all"});
+    let body = json!({"session_id": session, "message": "ask lead to pass on: try all"});
     let chat = server.request(reqwest::Method::POST, "/agent/chat/stream?dialect=task").json(&body);
     let mut stream = server.stream(chat).await;
     let mut frames = Vec::new();
@@ -567,13 +566,21 @@ async fn s8_task_dialect_has_one_result_for_each_call_of_children(wire: Provider
                 Some("rejected") => json!("approval"),
                 _ => Value::Null,
             };
-            assert_eq!((&result["success"], &result["blocked_by"]), (&json!(reason.is_none()), &blocked_by));
+            assert_eq!(
+                (&result["success"], &result["blocked_by"]),
+                (&json!(reason.is_none()), &blocked_by)
+            );
             let expected = if reason.is_none() { "tool_output" } else { "error" };
             assert!(result.get(expected).is_some(), "{result}");
         }
         // No call of a child is sent twice.
         let mirrored = frames.iter().filter(|frame| frame["type"] == "child_event");
-        let call_ends = ["tool_call_started", "tool_call_completed", "tool_call_failed", "authorization_denied"];
+        let call_ends = [
+            "tool_call_started",
+            "tool_call_completed",
+            "tool_call_failed",
+            "authorization_denied",
+        ];
         for event in mirrored.map(|frame| &frame["event"]["type"]) {
             assert!(!call_ends.contains(&event.as_str().unwrap()), "{event}");
         }

@@ -138,8 +138,7 @@ async fn e3_subscription_from_now_starts_after_the_acknowledged_cursor() {
         json!({"type": "ack", "id": null, "session_id": session, "after": before.to_string()});
     assert_eq!(ack, expected);
     let mut by_frame = server.socket("/agent/stream").await;
-    let subscribe =
-        json!({"type": "subscribe", "id": "s", "session_id": session, "after": "now"});
+    let subscribe = json!({"type": "subscribe", "id": "s", "session_id": session, "after": "now"});
     by_frame.send(subscribe).await;
     let (ack, earlier) = by_frame.read_response("s").await;
     assert_eq!((&ack["after"], earlier.len()), (&json!(before.to_string()), 0));

@@ -123,9 +123,7 @@ pub(super) async fn submit_request(
         FollowedRun { request_id: id, accepted_seq, model, include_native, approvals };
     let cursor = after.unwrap_or_else(|| Cursor::after_seq(Seq(accepted_seq.0.saturating_sub(1))));
     let open_child_calls = match after {
-        Some(after) => {
-            run_log::load_open_child_calls(state, &session, run_id, after.seq).await?
-        }
+        Some(after) => run_log::load_open_child_calls(state, &session, run_id, after.seq).await?,
         None => OpenChildCalls::default(),
     };
     Ok(SubmittedRequest {
