@@ -142,7 +142,7 @@ async fn e3_subscription_from_now_starts_after_the_acknowledged_cursor() {
     by_frame.send(subscribe).await;
     let (ack, earlier) = by_frame.read_response("s").await;
     assert_eq!((&ack["after"], earlier.len()), (&json!(before.to_string()), 0));
-    let sse = server.subscribe(&session, "now").await;
+    let mut sse = server.subscribe(&session, "now").await;
 
     server.chat_to_end(&session, "again").await;
     let after = head().await;
@@ -151,7 +151,7 @@ async fn e3_subscription_from_now_starts_after_the_acknowledged_cursor() {
         let frames = socket.read_until("done").await;
         assert_eq!(event_seqs(&frames), seqs);
     }
-    let frames = { sse }.read_until("done").await;
+    let frames = sse.read_until("done").await;
     let received: Vec<_> = frames
         .iter()
         .filter(|frame| frame.kind() != "text")
