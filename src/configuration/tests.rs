@@ -408,7 +408,7 @@ fn mcp_json_errors_are_readable() {
     for (server, expected) in [
         (r#"{"command": "x", "trusted": "yes"}"#, "trusted must be true or false, not \"yes\""),
         (r#"{"command": "x", "args": "-y"}"#, "args must be a list, not \"-y\""),
-        (r#"{"command": "x", "args": [1]}"#, "args[0] must be a string in quotes, not 1"),
+        (r#"{"command": "x", "args": [1]}"#, "args[0] must be a string in quotes, not number"),
         (r#"{"command": "x", "lifecycle": "atuo"}"#, "unknown value `atuo`; did you mean `auto`?"),
     ] {
         let json = format!(r#"{{"mcpServers": {{"a": {server}}}}}"#);

@@ -14,7 +14,6 @@ use greenroom_core::{
         Surface,
     },
     ids::{CallId, UserId},
-    json::Digest,
     limits::{PREFLIGHT_TEXT_BYTES_MAX, REASON_BYTES_MAX},
     preflight::ChecklistStepEdit,
     session::{
@@ -412,7 +411,7 @@ fn match_closed_approval(
         ApprovalAnswer::Steps(steps) => steps.iter().all(|step| {
             let mut decisions = row.decisions.iter().filter(|first| first.call_id == step.call_id);
             let same_arguments = |first: &PlanStepDecision| match &step.arguments {
-                Some(arguments) => first.digest == Digest::hash_json(arguments),
+                Some(arguments) => first.digest.matches(arguments),
                 None => first.edited.is_none(),
             };
             decisions.any(|first| same(first, step.approved) && same_arguments(first))

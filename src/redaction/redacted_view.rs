@@ -2,6 +2,7 @@
 //! to remove its secrets (docs/performance.md).
 
 use super::{DEPTH_MAX, REDACTED, RedactedKeys, Redactor, is_secret_key};
+use greenroom_core::json::NUMBER_KEY;
 use serde::{
     Serialize, Serializer,
     ser::{
@@ -73,6 +74,8 @@ struct RedactingCompound<'a, C> {
     keys: RedactedKeys,
     /// True if the key that was serialized last is secret.
     is_secret: bool,
+    /// True if it stands for a number, which is not changed.
+    is_number: bool,
 }
 
 impl<'a, S> RedactingSerializer<'a, S> {
@@ -89,7 +92,8 @@ impl<'a, S> RedactingSerializer<'a, S> {
     ) -> Result<RedactingCompound<'a, C>, E> {
         let Self { redactor, depth, inner } = self;
         let (inner, keys) = (open(inner)?, RedactedKeys::default());
-        Ok(RedactingCompound { redactor, depth: depth + 1, inner, keys, is_secret: false })
+        let (depth, is_secret, is_number) = (depth + 1, false, false);
+        Ok(RedactingCompound { redactor, depth, inner, keys, is_secret, is_number })
     }
 }
 
@@ -226,7 +230,9 @@ impl<'a, S: Serializer> Serializer for RedactingSerializer<'a, S> {
         name: &'static str,
         len: usize,
     ) -> Result<Self::SerializeStruct, S::Error> {
-        self.open_compound(|inner| inner.serialize_struct(name, len))
+        let mut compound = self.open_compound(|inner| inner.serialize_struct(name, len))?;
+        compound.is_number = name == NUMBER_KEY;
+        Ok(compound)
     }
 
     fn serialize_struct_variant(
@@ -280,6 +286,9 @@ macro_rules! fields {
                 key: &'static str,
                 value: &T,
             ) -> Result<(), C::Error> {
+                if self.is_number {
+                    return self.inner.serialize_field(key, value);
+                }
                 let shown = self.wrap_member(key, value);
                 self.inner.serialize_field(key, &shown)
             }
@@ -356,6 +365,22 @@ mod tests {
         One(&'static str),
         Two(u8, &'static str),
         Fields { secret: u8, n: f64 },
+    }
+
+    /// Neither a pattern nor the maximum depth changes a number: the frame must remain JSON.
+    #[test]
+    fn m2_numbers_are_serialized_with_every_digit() {
+        let redactor = Redactor::new(["12345678".to_owned()]);
+        let text = "[123456789012345678901234567890,0.10000000000000000001,1e+400,-0]";
+        let mut value: Value = serde_json::from_str(text).unwrap();
+        assert_eq!(serde_json::to_string(&redactor.redact(&value)).unwrap(), text);
+        assert_eq!(redactor.redact_value(value.clone()).to_string(), text);
+        // At most as deep as the parser reads.
+        for _ in 1..127 {
+            value = json!([value]);
+            let shown = serde_json::to_string(&redactor.redact(&value)).unwrap();
+            serde_json::from_str::<Value>(&shown).unwrap();
+        }
     }
 
     /// Typed values serialize to the same redacted JSON as their untyped form.

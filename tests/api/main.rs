@@ -48,6 +48,7 @@ mod lifecycle;
 mod matrix;
 mod messages;
 mod models;
+mod numbers;
 mod openapi;
 mod passivation;
 mod postgres;

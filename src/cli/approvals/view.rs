@@ -14,7 +14,7 @@ use greenroom_core::{
         RecordedAnswer, Role, Surface,
     },
     ids::{ApprovalId, CallId, RunId, SessionId, UserId},
-    json::Digest,
+    json::{Digest, from_value},
     policy::Risk,
     preflight::{Checklist, CostEstimate},
     session::ApprovalState,
@@ -103,7 +103,7 @@ enum OnDeadline {
 impl ApprovalDetails {
     pub(super) fn from_json(view: Value) -> anyhow::Result<Self> {
         use anyhow::Context as _;
-        serde_json::from_value(view).context("unexpected response from the server")
+        from_value(&view).context("unexpected response from the server")
     }
 
     /// Returns the steps of a plan; empty for other kinds.

@@ -174,7 +174,7 @@ async fn find_or_create_session(
 ) -> Result<SessionRow, Problem> {
     // Requests that might belong to the same session are handled one at a time.
     static SESSION_LOCKS: [Mutex<()>; 16] = [const { Mutex::const_new(()) }; 16];
-    let digest = Digest::hash_json(&json!(["gateway request", principal.user, id]));
+    let digest = Digest::hash_canonical_text(&json!(["gateway request", principal.user, id]));
     let tag = u64::from_be_bytes(std::array::from_fn(|index| digest.as_bytes()[index])) >> 2;
     let _guard = SESSION_LOCKS[tag as usize % SESSION_LOCKS.len()].lock().await;
     let query = SessionQuery {
