@@ -7,12 +7,17 @@ use sha2::{Digest as _, Sha256};
 use std::fmt;
 use utoipa::ToSchema;
 
-/// A SHA-256 digest, serialised as 64 hexadecimal digits.
+/// A SHA-256 digest, serialised as 64 hexadecimal digits. Clients receive a keyed form of it, which
+/// is what the schema describes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, ToSchema)]
-#[schema(value_type = String, pattern = "^[0-9a-f]{64}$")]
+#[schema(value_type = String, pattern = "^hmac-sha256:[0-9a-f]{64}$")]
 pub struct Digest([u8; 32]);
 
 impl Digest {
+    /// The name under which a digest is serialized, as a newtype of its text. An encoder for clients
+    /// recognizes digests by it and keys them.
+    pub const TYPE_NAME: &str = "greenroom_core::json::Digest";
+
     /// Returns the digest of the canonical text of `value` ([`to_canonical_json`]).
     pub fn hash_json(value: &Value) -> Self {
         Self::hash_bytes(to_canonical_json(value).as_bytes())
@@ -55,7 +60,7 @@ impl fmt::Debug for Digest {
 
 impl Serialize for Digest {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        serializer.serialize_newtype_struct(Self::TYPE_NAME, &format_args!("{self}"))
     }
 }
 
