@@ -29,7 +29,7 @@ check:
 	else echo "cargo-deny is not installed; licenses and sources are not checked"; fi
 	$(MAKE) test
 
-# Checks the language of names and doc comments, after a test of the check itself; needs python3.
+# Checks the language of names, doc comments and texts, after a test of the check itself; needs python3.
 words:
 	scripts/check-words-test
 	scripts/check-words

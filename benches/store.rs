@@ -52,11 +52,11 @@ async fn main() {
         for sessions in [1, 16, 128] {
             let folder = tempfile::tempdir().unwrap();
             let database = folder.path().join("green.db").into();
-            appends_row("SQLite", database, durability, sessions).await;
+            print_appends_row("SQLite", database, durability, sessions).await;
         }
         for sessions in [1, 16, 128] {
             let database = postgres.create_database().await.parse().unwrap();
-            appends_row("PostgreSQL", database, durability, sessions).await;
+            print_appends_row("PostgreSQL", database, durability, sessions).await;
         }
     }
     println!();
@@ -65,12 +65,12 @@ async fn main() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("green.db");
     let file = file.display().to_string();
-    many_sessions("SQLite", &file, folder.path()).await;
+    measure_many_sessions("SQLite", &file, folder.path()).await;
     let address = postgres.create_database().await;
-    many_sessions("PostgreSQL", &address, folder.path()).await;
+    measure_many_sessions("PostgreSQL", &address, folder.path()).await;
 }
 
-async fn appends_row(
+async fn print_appends_row(
     name: &str,
     database: DatabaseLocation,
     durability: Durability,
@@ -78,7 +78,7 @@ async fn appends_row(
 ) {
     let options = StoreOptions { durability, ..StoreOptions::default() };
     let store = Store::open(database, options).await.unwrap();
-    let rate = appends(&store, sessions).await;
+    let rate = measure_appends(&store, sessions).await;
     let written = store.write_stats();
     let per_commit = written.commits as f64 / written.groups as f64;
     let durability = json!(durability).as_str().unwrap_or_default().to_owned();
@@ -86,7 +86,7 @@ async fn appends_row(
 }
 
 /// Appends events in concurrent sessions, one at a time each. Returns the appends per second.
-async fn appends(store: &Store, sessions: u32) -> f64 {
+async fn measure_appends(store: &Store, sessions: u32) -> f64 {
     let text = "x".repeat(TEXT_BYTES);
     let (start, before) = (Instant::now(), store.write_stats().commits);
     let append_loop = |_: u32| async {
@@ -103,12 +103,12 @@ async fn appends(store: &Store, sessions: u32) -> f64 {
 }
 
 /// Starts the server on a database with many sessions and runs a chat in some of them.
-async fn many_sessions(name: &str, database: &str, folder: &Path) {
+async fn measure_many_sessions(name: &str, database: &str, folder: &Path) {
     let ids = fill_database(&database.parse().unwrap()).await;
     let start = Instant::now();
     let (mut server, url) = serve(database, folder);
     let ready = start.elapsed();
-    let before = resident(&server);
+    let before = resident_mib(&server);
     let client = reqwest::Client::new();
     let chats = stream::iter(&ids[..ACTIVE as usize]).map(|id| {
         let (client, url) = (&client, &url);
@@ -121,7 +121,7 @@ async fn many_sessions(name: &str, database: &str, folder: &Path) {
         }
     });
     chats.buffer_unordered(CLIENTS).collect::<Vec<()>>().await;
-    let after = resident(&server);
+    let after = resident_mib(&server);
     server.kill().unwrap();
     server.wait().unwrap();
     println!(
@@ -175,7 +175,7 @@ fn serve(database: &str, folder: &Path) -> (Child, String) {
 }
 
 /// Returns the resident memory in MiB.
-fn resident(server: &Child) -> f64 {
+fn resident_mib(server: &Child) -> f64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
     let kib: f64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();

@@ -6,7 +6,7 @@ use greenroom::{
         self, approvals, audit, chat, doctor, eval, events, key, migrate, policy, rehearse, serve,
         tools, workflows,
     },
-    telemetry,
+    telemetry::{self, LogVolume},
 };
 use std::process::ExitCode;
 
@@ -49,7 +49,9 @@ async fn main() -> ExitCode {
 }
 
 async fn run(command: Command) -> anyhow::Result<ExitCode> {
-    telemetry::start_logging(matches!(command, Command::Eval(_)))?;
+    let volume =
+        if matches!(command, Command::Eval(_)) { LogVolume::ErrorsOnly } else { LogVolume::Normal };
+    telemetry::start_logging(volume)?;
     greenroom::install_crypto();
     match command {
         Command::Serve(args) => serve::run(args).await?,

@@ -36,10 +36,21 @@ const LOG_DEFAULT: &str = "info,rmcp=warn,sqlx=warn,actix_server=warn,hyper=warn
 /// The log filter of a command that runs a server internally and whose output is its own report.
 const LOG_QUIET: &str = "error,actix_http=off";
 
-/// Starts logging to standard error: text if it is a terminal, JSON lines otherwise. `quietly` logs
-/// only errors by default, for commands that run a server internally.
-pub fn start_logging(quietly: bool) -> anyhow::Result<()> {
-    let default = if quietly { LOG_QUIET } else { LOG_DEFAULT };
+/// The amount of logging if `GREENROOM_LOG` is not set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogVolume {
+    /// Information, warnings and errors.
+    Normal,
+    /// Errors only, for commands that run a server internally.
+    ErrorsOnly,
+}
+
+/// Starts logging to standard error: text if it is a terminal, JSON lines otherwise.
+pub fn start_logging(volume: LogVolume) -> anyhow::Result<()> {
+    let default = match volume {
+        LogVolume::Normal => LOG_DEFAULT,
+        LogVolume::ErrorsOnly => LOG_QUIET,
+    };
     let filter = std::env::var("GREENROOM_LOG").unwrap_or_else(|_| default.to_owned());
     let filter = EnvFilter::try_new(&filter).context("GREENROOM_LOG is not a valid log filter")?;
     let is_terminal = std::io::stderr().is_terminal();

@@ -16,8 +16,9 @@ const STEPS_MAX: usize = 5;
 const ATTEMPTS_MAX: usize = 4;
 const DENIED: &str = "requires autonomy level ASSISTED (L2) or higher";
 
-/// The path of the market server's binary. This function does not build it: a build of that package
-/// alone would use other features, and the next build would have to compile everything again.
+/// Returns the path of the market server's binary. This function does not build it: a build of that
+/// package alone would use other features, and the next build would have to compile everything
+/// again.
 fn market_binary() -> PathBuf {
     let path = Path::new(env!("CARGO_BIN_EXE_greenroom")).with_file_name("greenroom-market");
     assert!(path.exists(), "{} is missing: run `cargo build --workspace`", path.display());

@@ -56,7 +56,7 @@ fn failing_reply(status: Option<u16>) -> ModelReply {
         Some(status) => ModelFailure::from_status(status, "no", None),
         None => ModelFailure::temporary("no"),
     };
-    ModelReply::new().then(StreamAction::Fail(failure))
+    ModelReply::new().with_action(StreamAction::Fail(failure))
 }
 
 #[tokio::test]
@@ -93,7 +93,7 @@ async fn r4_dropped_probe_lets_the_next_request_probe() {
     let fixture = Fixture::new();
     fixture.open_circuit().await;
     fixture.clock.advance(CIRCUIT_OPEN_DURATION);
-    fixture.script.push(ModelReply::new().then(StreamAction::Hang));
+    fixture.script.push(ModelReply::new().with_action(StreamAction::Hang));
     let request = ModelRequest { model: "small".to_owned(), ..ModelRequest::default() };
     let probe = fixture.models.stream(request);
     assert_eq!(fixture.status().0, "half_open");
@@ -123,8 +123,9 @@ async fn r4_client_errors_and_rate_limits_do_not_open_the_circuit() {
     // A stream that fails after its first delta still counts as a success.
     let fixture = Fixture::new();
     for _ in 0..10 {
-        let cut =
-            ModelReply::new().delta("hel").then(StreamAction::Fail(ModelFailure::temporary("cut")));
+        let cut = ModelReply::new()
+            .delta("hel")
+            .with_action(StreamAction::Fail(ModelFailure::temporary("cut")));
         assert_eq!(fixture.send_with_reply(cut).await.unwrap().kind, ModelFailureKind::Temporary);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The tests of this crate and of others use them; a server does not. They satisfy the contracts of
 //! [`crate::ports`], and can violate each of them at a chosen moment. Tests do not sleep: they open
-//! a [`Gate`], or wait for a condition with [`TestRuntime::wait_for`] and [`eventually`].
+//! a [`Gate`], or wait for a condition with [`TestRuntime::wait_for`] and [`wait_until`].
 
 mod clock;
 mod gate;
@@ -32,14 +32,14 @@ pub const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 ///
 /// # Panics
 ///
-/// Panics if the condition is not true within [`TEST_TIMEOUT`]. `what` describes it in the message.
-pub async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+/// Panics if the condition is not true within [`TEST_TIMEOUT`]. `description` is part of the message.
+pub async fn wait_until(description: &str, mut condition: impl FnMut() -> bool) {
     let polling = async {
         while !condition() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    with_timeout(what, polling).await;
+    with_timeout(description, polling).await;
 }
 
 /// Returns the result of `work`.
@@ -47,10 +47,10 @@ pub async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
 /// # Panics
 ///
 /// Panics if `work` does not complete within [`TEST_TIMEOUT`].
-pub async fn with_timeout<T>(what: &str, work: impl Future<Output = T>) -> T {
+pub async fn with_timeout<T>(description: &str, work: impl Future<Output = T>) -> T {
     match tokio::time::timeout(TEST_TIMEOUT, work).await {
         Ok(result) => result,
-        Err(_) => panic!("timed out after {TEST_TIMEOUT:?} while waiting for {what}"),
+        Err(_) => panic!("timed out after {TEST_TIMEOUT:?} while waiting for {description}"),
     }
 }
 

@@ -136,9 +136,9 @@ pub(crate) fn on_core(core: usize, program: &str) -> Command {
 
 /// Moves this process to one core.
 pub(crate) fn move_to_core(core: usize) -> anyhow::Result<()> {
-    let own = std::process::id().to_string();
+    let process_id = std::process::id().to_string();
     let mut command = Command::new("taskset");
-    command.args(["--all-tasks", "--cpu-list", "--pid", &core.to_string(), &own]);
+    command.args(["--all-tasks", "--cpu-list", "--pid", &core.to_string(), &process_id]);
     let status =
         command.stdout(std::process::Stdio::null()).status().context("can't run taskset")?;
     ensure!(status.success(), "taskset failed with {status}");

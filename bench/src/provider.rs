@@ -47,7 +47,7 @@ const USAGE: &str = r#"{"id":"c","object":"chat.completion.chunk","created":1,"m
 pub(crate) struct Provider {
     address: SocketAddr,
     requests: Arc<AtomicU64>,
-    held: watch::Sender<bool>,
+    is_held: watch::Sender<bool>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ impl Provider {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let requests = Arc::<AtomicU64>::default();
-        let (held, is_held) = watch::channel(true);
+        let (hold_sender, hold_receiver) = watch::channel(true);
         let counted = requests.clone();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         thread::Builder::new().name("provider".to_owned()).spawn(move || {
@@ -72,15 +72,15 @@ impl Provider {
                 let listener = TcpListener::from_std(listener).expect("the listener is valid");
                 loop {
                     let Ok((stream, _)) = listener.accept().await else { continue };
-                    let (requests, held) = (counted.clone(), is_held.clone());
+                    let (requests, is_held) = (counted.clone(), hold_receiver.clone());
                     tokio::spawn(async move {
                         // An error is expected: a killed server closes its connections.
-                        drop(serve(stream, &requests, held).await);
+                        drop(serve(stream, &requests, is_held).await);
                     });
                 }
             });
         })?;
-        Ok(Self { address, requests, held })
+        Ok(Self { address, requests, is_held: hold_sender })
     }
 
     /// Returns the base URL for an OpenAI client.
@@ -95,19 +95,19 @@ impl Provider {
 
     /// Holds responses for the model `held`.
     pub(crate) fn hold(&self) {
-        self.held.send_replace(true);
+        self.is_held.send_replace(true);
     }
 
     /// Releases held responses.
     pub(crate) fn release(&self) {
-        self.held.send_replace(false);
+        self.is_held.send_replace(false);
     }
 }
 
 async fn serve(
     mut stream: TcpStream,
     requests: &AtomicU64,
-    mut held: watch::Receiver<bool>,
+    mut is_held: watch::Receiver<bool>,
 ) -> anyhow::Result<()> {
     stream.set_nodelay(true)?;
     let mut raw = BytesMut::new();
@@ -120,7 +120,7 @@ async fn serve(
         };
         let has_result = last_string_value(&body, "role") == Some(b"tool");
         stream.write_all(HEAD.as_bytes()).await?;
-        stream_step(&mut stream, mode, &mut held).await?;
+        stream_step(&mut stream, mode, &mut is_held).await?;
         let end = end_of_step(has_result);
         stream.write_all(&end).await?;
     }
@@ -131,7 +131,7 @@ async fn serve(
 async fn stream_step(
     stream: &mut TcpStream,
     mode: DeliveryMode,
-    held: &mut watch::Receiver<bool>,
+    is_held: &mut watch::Receiver<bool>,
 ) -> anyhow::Result<()> {
     let mut next = Instant::now();
     for number in 0..DELTAS_PER_STEP {
@@ -145,7 +145,7 @@ async fn stream_step(
             }
             DeliveryMode::Held => {
                 if number == DELTAS_BEFORE_HOLD {
-                    held.wait_for(|is_held| !is_held).await?;
+                    is_held.wait_for(|is_held| !is_held).await?;
                 }
                 1
             }

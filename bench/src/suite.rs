@@ -320,8 +320,9 @@ async fn growth_table(arguments: &SuiteArgs, provider: &Provider) -> anyhow::Res
     let runs = growth::measure_stored(provider, stored, turns).await?;
     let mut table = Table::new(&["processor time of", "few", "many", "many / few"]);
     let mut row = |name: String, costs: &growth::PairedCosts, digits| {
-        let [few, many] = [&costs.few, &costs.many].map(|costs| format_median(costs, digits));
-        table.push(vec![name, few, many, format_median(&costs.ratios(), 2)]);
+        let [few_events, many_events] =
+            [&costs.few_events, &costs.many_events].map(|costs| format_median(costs, digits));
+        table.push(vec![name, few_events, many_events, format_median(&costs.ratios(), 2)]);
     };
     let sessions = format!("in a session of 10 events, of {session}");
     row(format!("a title change {sessions}, µs"), &lengths.change_us, 0);

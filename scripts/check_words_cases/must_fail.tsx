@@ -5,7 +5,7 @@ export interface Found { //~ type
 
 export type Told = { text: string }; //~ type word
 
-/** //~ comment
+/** //~ comment comment
  * Whether somebody is needed.
  */
 export function tell(): void {} //~ function word
@@ -13,5 +13,18 @@ export function tell(): void {} //~ function word
 const hear = (event: Event) => event.type; //~ function word
 
 export function Page({ heard }: { heard: string }) { //~ word
-  return <p>{heard}</p>;
+  const title = "Approvals that nobody answered"; //~ text
+  const label = `${heard} people`; //~ text
+  return <p title={title}>A person must approve {label}</p>; //~ text
 }
+
+export const groups = { people: 1, openQuestions: 2 }; //~ text word
+
+const seeTo = async function () {}; //~ function
+
+class Feed {
+  take() {} //~ function
+  async put(text: string): Promise<void> {} //~ function
+}
+
+export const actions = { keep() {}, letGo: () => {} }; //~ function

@@ -23,3 +23,19 @@ impl ChildOwner<'_> {
         text.chars().chain(nested.chars()).chain(escaped.chars()).find(|found| *found == quote)
     }
 }
+
+/// Formats the answer of an approver. A comment is no text.
+pub fn format_personal_answer(questionable: bool) -> String {
+    let impersonal = "A salesperson's personal page";
+    format!("{impersonal}: {questionable}")
+}
+
+#[cfg(test)]
+#[allow(dead_code)]
+mod tests {
+    const BRACES: [char; 2] = ['}', '{'];
+
+    fn answer() -> &'static str {
+        "the answer of a person { and of nobody"
+    }
+}

@@ -147,8 +147,8 @@ mod tests {
         let path = folder.path().join("token");
         let first = AdminToken::load_or_create(&path).unwrap();
         assert_eq!(first.expose().len(), 64);
-        let again = AdminToken::load_or_create(&path).unwrap();
-        assert_eq!(again.expose(), first.expose());
+        let reloaded = AdminToken::load_or_create(&path).unwrap();
+        assert_eq!(reloaded.expose(), first.expose());
         let other = AdminToken::load_or_create(&folder.path().join("other")).unwrap();
         assert_ne!(other.expose(), first.expose());
     }

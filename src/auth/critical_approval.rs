@@ -170,7 +170,7 @@ mod tests {
         Principal { user: user(name), role, auth_method: AuthMethod::Bearer, key_id: None }
     }
 
-    fn whole(approved: bool) -> ApprovalAnswer {
+    fn overall_answer(approved: bool) -> ApprovalAnswer {
         ApprovalAnswer::Overall { approved, reason: None }
     }
 
@@ -190,8 +190,8 @@ mod tests {
         let rule = CriticalApprovalRule { min_role: role, four_eyes: true };
         let ada = principal("ada", Role::User);
         for (answer, refused) in [
-            (whole(true), true),
-            (whole(false), false),
+            (overall_answer(true), true),
+            (overall_answer(false), false),
             (steps(&[(1, true)]), true),
             (steps(&[(1, false), (2, true)]), false),
             (steps(&[(2, true)]), false),
@@ -209,7 +209,7 @@ mod tests {
     fn g12_role_and_four_eyes_apply_independently() {
         let needs_role = CriticalApprovalRule { min_role: Some(Role::Approver), four_eyes: false };
         let four_eyes = CriticalApprovalRule { min_role: None, four_eyes: true };
-        let both = CriticalApprovalRule { four_eyes: true, ..needs_role };
+        let role_and_four_eyes = CriticalApprovalRule { four_eyes: true, ..needs_role };
         let required = || {
             let (tool, role) = ("wire".to_owned(), Role::Approver);
             Err(CriticalApprovalError::ApproverRequired { tool, role })
@@ -223,11 +223,11 @@ mod tests {
             ("ada", Role::User, four_eyes, not_owner()),
             ("ada", Role::Admin, four_eyes, not_owner()),
             ("bob", Role::Approver, four_eyes, Ok(())),
-            ("ada", Role::Approver, both, not_owner()),
-            ("bob", Role::Approver, both, Ok(())),
-            ("admin", Role::Admin, both, Ok(())),
+            ("ada", Role::Approver, role_and_four_eyes, not_owner()),
+            ("bob", Role::Approver, role_and_four_eyes, Ok(())),
+            ("admin", Role::Admin, role_and_four_eyes, Ok(())),
         ] {
-            let checked = rule.authorize(&principal(name, role), &row(), &whole(true));
+            let checked = rule.authorize(&principal(name, role), &row(), &overall_answer(true));
             assert_eq!(checked, expected, "{name} {role} {rule:?}");
         }
     }
@@ -247,7 +247,10 @@ mod tests {
             for_session: None,
         });
         let rule = CriticalApprovalRule { min_role: Some(Role::Approver), four_eyes: true };
-        assert_eq!(rule.authorize(&principal("ada", Role::User), &row, &whole(true)), Ok(()));
+        assert_eq!(
+            rule.authorize(&principal("ada", Role::User), &row, &overall_answer(true)),
+            Ok(())
+        );
     }
 
     #[test]

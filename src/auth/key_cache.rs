@@ -41,8 +41,8 @@ impl KeyCache {
         if let Some(key) = self.lock().valid.get(&hash) {
             return Ok(Some(key.clone()));
         }
-        let found = self.store.find_key_by_hash(hash).await?.filter(|key| key.revoked_at.is_none());
-        let Some(key) = found.map(Arc::new) else { return Ok(None) };
+        let valid = self.store.find_key_by_hash(hash).await?.filter(|key| key.revoked_at.is_none());
+        let Some(key) = valid.map(Arc::new) else { return Ok(None) };
         let mut cached = self.lock();
         // The key may have been revoked since it was loaded.
         if cached.revoked.contains(&key.key_id) {

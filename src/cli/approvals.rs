@@ -208,9 +208,9 @@ async fn list(args: ListArgs) -> anyhow::Result<()> {
         filter.push_str(&format!("&session_id={session}"));
     }
     let mut views = Vec::new();
-    let more = visit_approvals(&client, &filter, args.limit, |view| views.push(view)).await?;
+    let has_more = visit_approvals(&client, &filter, args.limit, |view| views.push(view)).await?;
     if args.json {
-        let listing = json!({"approvals": views, "more": more});
+        let listing = json!({"approvals": views, "more": has_more});
         return Ok(terminal::print(&format!("{listing:#}\n"))?);
     }
     let approvals =
@@ -225,7 +225,7 @@ async fn list(args: ListArgs) -> anyhow::Result<()> {
             | StateFilter::All => "No approvals found.\n",
         });
     }
-    if more {
+    if has_more {
         out.push_str("More approvals exist; raise --limit.\n");
     }
     Ok(terminal::print(&out)?)
@@ -365,13 +365,14 @@ async fn find_approval(client: &ApiClient, id: &PartialId) -> anyhow::Result<Val
         return client.get(&format!("/agent/approvals/{full}")).await;
     }
     let (mut matching, mut searched) = (Vec::new(), 0);
-    let more = visit_approvals(client, "", SEARCHED_MAX, |view| {
+    let has_more = visit_approvals(client, "", SEARCHED_MAX, |view| {
         searched += 1;
         let candidate = view["approval_id"].as_str().filter(|candidate| id.matches(candidate));
         matching.extend(candidate.map(str::to_owned));
     })
     .await?;
-    let kind = if more { format!("approval of the newest {searched}") } else { "approval".into() };
+    let kind =
+        if has_more { format!("approval of the newest {searched}") } else { "approval".into() };
     let approval_id = id.resolve(matching, &kind)?;
     client.get(&format!("/agent/approvals/{approval_id}")).await
 }

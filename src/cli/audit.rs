@@ -29,15 +29,15 @@ enum AuditCommand {
         database: Option<DatabaseLocation>,
         /// A row printed by an earlier check; the log must still contain it
         #[arg(long, value_name = "N:HASH")]
-        anchor: Option<Anchor>,
+        anchor: Option<AnchorArg>,
     },
 }
 
 /// The number and hash of a row, in the form that `verify` prints.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Anchor(ChainHead);
+struct AnchorArg(ChainHead);
 
-impl FromStr for Anchor {
+impl FromStr for AnchorArg {
     type Err = &'static str;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         const FORMAT_ERROR: &str = "an anchor must be a row number, a colon and the row's hash";
@@ -58,7 +58,7 @@ pub async fn run(args: AuditArgs) -> anyhow::Result<ExitCode> {
         Ok(database) => database,
         Err(error) => return report_unchecked(&error),
     };
-    match store::verify_audit(&database, anchor.map(|Anchor(head)| head)).await {
+    match store::verify_audit(&database, anchor.map(|AnchorArg(head)| head)).await {
         Ok(head) => {
             let ChainHead { n, hash } = head;
             terminal::print(&format!("{n} rows verified\nanchor {n}:{hash}\n"))?;
@@ -82,9 +82,9 @@ mod tests {
     #[test]
     fn anchor_parses_printed_rows_only() {
         let head = ChainHead { n: 7, hash: Digest::hash_bytes(b"x") };
-        assert_eq!(format!("{}:{}", head.n, head.hash).parse(), Ok(Anchor(head)));
+        assert_eq!(format!("{}:{}", head.n, head.hash).parse(), Ok(AnchorArg(head)));
         for invalid in ["", "7", "7:", ":ab", "x:00", "7:zz"] {
-            assert!(invalid.parse::<Anchor>().is_err(), "{invalid}");
+            assert!(invalid.parse::<AnchorArg>().is_err(), "{invalid}");
         }
     }
 }

@@ -28,7 +28,7 @@ pub(super) struct ApiClient {
 
 /// An error response of the server.
 #[derive(Debug, thiserror::Error)]
-#[error("the server answered {status}: {}", self.detail())]
+#[error("the server responded with status {status}: {}", self.detail())]
 pub(super) struct ApiError {
     /// The HTTP status.
     pub(super) status: StatusCode,

@@ -14,7 +14,7 @@ use greenroom_actors::{ports::Clock, status_board::StatusBoard, tool_servers::Se
 use std::{io, net::TcpListener, sync::Arc, time::Duration};
 
 /// Maximum time for the response of a running server.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Check configuration, database, models and tools
 #[derive(Debug, clap::Args)]
@@ -83,7 +83,7 @@ async fn check_address(configuration: &Configuration, report: &mut DoctorReport)
 /// True if the program listening there is a server of this configuration: it accepts the token.
 async fn is_own_server(configuration: &Configuration) -> bool {
     let Ok(client) = ApiClient::from_configuration(configuration) else { return false };
-    let response = tokio::time::timeout(ANSWER_TIMEOUT, client.get("/agent/settings")).await;
+    let response = tokio::time::timeout(RESPONSE_TIMEOUT, client.get("/agent/settings")).await;
     matches!(response, Ok(Ok(_)))
 }
 

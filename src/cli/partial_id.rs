@@ -61,10 +61,10 @@ impl PartialId {
                 matching.push(last);
                 let count = matching.len();
                 matching.truncate(LISTED_MAX);
-                let more = if count > LISTED_MAX { " …" } else { "" };
+                let ellipsis = if count > LISTED_MAX { " …" } else { "" };
                 let ids = matching.join(" ");
                 Err(UsageError(format!(
-                    "`{text}` matches {count} ids, give more characters: {ids}{more}"
+                    "`{text}` matches {count} ids, give more characters: {ids}{ellipsis}"
                 )))
             }
         }

@@ -54,7 +54,7 @@ struct CheckArgs {
     database: Option<DatabaseLocation>,
     /// Only calls since then: a duration back from now (7d, 12h) or a time (2026-01-31T12:00:00Z)
     #[arg(long, value_name = "DURATION|TIME")]
-    since: Option<Since>,
+    since: Option<SinceArg>,
     /// Only calls of this session: its id, or at least 6 characters of the id's end or beginning
     #[arg(long, value_name = "ID")]
     session: Option<PartialId>,
@@ -67,12 +67,12 @@ struct CheckArgs {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Since {
+enum SinceArg {
     Ago(ConfigDuration),
     At(Timestamp),
 }
 
-impl FromStr for Since {
+impl FromStr for SinceArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -82,7 +82,7 @@ impl FromStr for Since {
     }
 }
 
-impl Since {
+impl SinceArg {
     fn to_timestamp(self, now: Timestamp) -> Timestamp {
         match self {
             Self::At(at) => at,
@@ -215,13 +215,13 @@ mod tests {
             ("2026-01-01T12:00:00+02:00", "2026-01-01T10:00:00.000Z"),
         ] {
             assert_eq!(
-                text.parse::<Since>().unwrap().to_timestamp(now).to_string(),
+                text.parse::<SinceArg>().unwrap().to_timestamp(now).to_string(),
                 from,
                 "{text}"
             );
         }
         for invalid in ["", "yesterday", "2026-01-01", "-1d", "5"] {
-            assert!(invalid.parse::<Since>().is_err(), "{invalid}");
+            assert!(invalid.parse::<SinceArg>().is_err(), "{invalid}");
         }
     }
 }

@@ -43,14 +43,14 @@ pub struct ToolsArgs {
     agent: Option<AgentName>,
     /// Group by server or by risk
     #[arg(long, value_enum, default_value_t)]
-    by: Grouping,
+    by: ToolGrouping,
     /// Print JSON, one object with `servers` and `tools`
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
-enum Grouping {
+enum ToolGrouping {
     /// By server
     #[default]
     Server,
@@ -87,8 +87,8 @@ pub async fn run(args: ToolsArgs) -> anyhow::Result<()> {
     let paint = ColorMode::for_stdout();
     let table = table::ToolTable { servers: &servers, rows: &rows, paint };
     let text = match args.by {
-        Grouping::Server => table.by_server(),
-        Grouping::Risk => table.by_risk(),
+        ToolGrouping::Server => table.by_server(),
+        ToolGrouping::Risk => table.by_risk(),
     };
     Ok(terminal::print(&text)?)
 }

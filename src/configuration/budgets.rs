@@ -53,16 +53,16 @@ impl RawBudgets {
     }
 }
 
-/// Returns the budgets of one agent: `own` budgets replace those of `defaults` with the same scope,
+/// Returns the budgets of one agent: `agent_budgets` replace those of `defaults` with the same scope,
 /// period and measure.
 pub(super) fn merge_budgets(
     defaults: &RawBudgets,
-    own: &RawBudgets,
+    agent_budgets: &RawBudgets,
 ) -> Result<Vec<Budget>, String> {
-    let own = own.to_budgets()?;
+    let agent_budgets = agent_budgets.to_budgets()?;
     let mut budgets = defaults.to_budgets()?;
-    budgets.retain(|budget| !own.iter().any(|other| other.is_same_budget(budget)));
-    budgets.extend(own);
+    budgets.retain(|budget| !agent_budgets.iter().any(|other| other.is_same_budget(budget)));
+    budgets.extend(agent_budgets);
     if budgets.len() > BUDGETS_MAX {
         return Err(format!(
             "{} budgets are configured; the limit is {BUDGETS_MAX}",
@@ -83,8 +83,8 @@ mod tests {
     #[test]
     fn g6_agent_budgets_override_global_budgets() {
         let defaults = parse_budgets("run = { tokens = 1000, usd = 0.5 }\nuser_day = { ISK = 5 }");
-        let own = parse_budgets("run = { tokens = 10 }\nsession = { usd = 2 }");
-        let budgets = merge_budgets(&defaults, &own).unwrap();
+        let agent_budgets = parse_budgets("run = { tokens = 10 }\nsession = { usd = 2 }");
+        let budgets = merge_budgets(&defaults, &agent_budgets).unwrap();
         let budget = |scope, period, measure: &str, limit| Budget {
             scope,
             period,

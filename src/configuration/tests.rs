@@ -476,13 +476,13 @@ fn example_configuration_loads() {
 
 #[test]
 fn g5_invalid_expression_is_rejected_with_its_location() {
-    let broken = "[tools.buy]\nrisk = 'low'\ncost = 'args.price *'\n";
-    let error = file(broken).unwrap_err();
+    let invalid_file = "[tools.buy]\nrisk = 'low'\ncost = 'args.price *'\n";
+    let error = file(invalid_file).unwrap_err();
     let expected = "{}/greenroom.toml:3: the expression `args.price *` is not valid: ";
     assert!(error.starts_with(expected), "{error}");
     let main = "include = ['more.toml']";
-    let more = "\n[tools.buy]\nconstraints = [\n    'true',\n    'user.region == 1',\n]\n";
-    let error = load(&[("greenroom.toml", main), ("more.toml", more)], &[]).unwrap_err();
+    let included = "\n[tools.buy]\nconstraints = [\n    'true',\n    'user.region == 1',\n]\n";
+    let error = load(&[("greenroom.toml", main), ("more.toml", included)], &[]).unwrap_err();
     let expected = "{}/more.toml:5: the expression `user.region == 1` is not valid: there is no \
                     `user.region`; there are id,";
     assert!(error.starts_with(expected), "{error}");

@@ -135,15 +135,15 @@ fn settings() -> Value {
 }
 
 fn payloads() -> Vec<(&'static str, Value)> {
-    let own = [
+    let payloads = [
         session_and_message_payloads(),
         run_and_step_payloads(),
         call_payloads(),
         approval_payloads(),
     ]
     .concat();
-    let children = child_payloads(&own);
-    own.into_iter().chain(children).collect()
+    let children = child_payloads(&payloads);
+    payloads.into_iter().chain(children).collect()
 }
 
 fn session_and_message_payloads() -> Vec<(&'static str, Value)> {
@@ -362,7 +362,7 @@ fn approval_payloads() -> Vec<(&'static str, Value)> {
 
 /// Returns events of a child session: a message, a call and its end, and an approval; an approval of
 /// the child's own child session; and the loss of the child session.
-fn child_payloads(own: &[(&'static str, Value)]) -> Vec<(&'static str, Value)> {
+fn child_payloads(payloads: &[(&'static str, Value)]) -> Vec<(&'static str, Value)> {
     let child_event = |event: Value| json!({"session_id": CHILD, "agent": "researcher", "call_id": CALL, "event": event});
     let kinds = [
         "message_completed",
@@ -373,7 +373,8 @@ fn child_payloads(own: &[(&'static str, Value)]) -> Vec<(&'static str, Value)> {
         "step_completed",
     ];
     let child_record = |(number, kind): (usize, &&str)| {
-        let (kind, payload) = own.iter().find(|(own, _)| *own == *kind).expect("a sample exists");
+        let (kind, payload) =
+            payloads.iter().find(|(name, _)| *name == *kind).expect("a sample exists");
         json!({
             "seq": number + 1, "at": AT, "run_id": ID, "step": 1, "type": kind, "payload": payload,
         })

@@ -42,8 +42,8 @@ impl AccessTestServer {
             if answered { ModelReply::text("done") } else { ModelReply::with_calls(calls.clone()) }
         });
         let tools = FakeTools::new()
-            .with_tool("wire", Risk::Critical, |_| ToolScript::new().done("wired"))
-            .with_tool("note", Risk::WriteHighRisk, |_| ToolScript::new().done("noted"));
+            .with_tool("wire", Risk::Critical, |_| ToolScript::new().finished("wired"))
+            .with_tool("note", Risk::WriteHighRisk, |_| ToolScript::new().finished("noted"));
         let runtime = TestRuntime::start(model, tools).await;
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("green.db");
@@ -242,10 +242,10 @@ async fn x2_role_limits_what_a_caller_changes() {
             assert_eq!(status, expected, "{method} {path}: {response}");
         }
     }
-    let (status, own) = server.send_json(&ada, Method::PATCH, "/agent/settings", patch).await;
-    assert_eq!((status, &own["user_id"]), (StatusCode::OK, &json!("ada")));
-    let (status, own) = server.send_json(&bob, Method::POST, "/agent/session", json!({})).await;
-    assert_eq!((status, &own["user_id"]), (StatusCode::OK, &json!("bob")));
+    let (status, settings) = server.send_json(&ada, Method::PATCH, "/agent/settings", patch).await;
+    assert_eq!((status, &settings["user_id"]), (StatusCode::OK, &json!("ada")));
+    let (status, session) = server.send_json(&bob, Method::POST, "/agent/session", json!({})).await;
+    assert_eq!((status, &session["user_id"]), (StatusCode::OK, &json!("bob")));
     server.stop().await;
 }
 
@@ -310,11 +310,11 @@ async fn g12_critical_step_requires_approver_other_than_owner() {
     let (eve, eve_id) = server.key("eve", Role::Approver).await;
     let approval_path = format!("/agent/approvals/{}", id(&approval));
     let step = |index: usize| json!({"steps": [{"call_id": approval["steps"][index]["call_id"], "decision": "approve"}]});
-    let whole = json!({"decision": "approve"});
+    let overall = json!({"decision": "approve"});
     for (key, answer, code) in [
-        (&ada, &whole, "approver_required"),
+        (&ada, &overall, "approver_required"),
         (&ada, &step(0), "approver_required"),
-        (&ada_as_admin, &whole, "four_eyes"),
+        (&ada_as_admin, &overall, "four_eyes"),
         (&ada_as_admin, &step(0), "four_eyes"),
     ] {
         let (status, problem) =
@@ -323,12 +323,12 @@ async fn g12_critical_step_requires_approver_other_than_owner() {
         assert!(problem["detail"].as_str().unwrap().contains("`wire` is critical"), "{problem}");
     }
     let execute = json!({"session_id": "x", "plan_id": id(&approval)});
-    let (_, found) = server.get(&ada, &approval_path).await;
-    let execute = json!({"session_id": found["session_id"], "plan_id": execute["plan_id"]});
+    let (_, view) = server.get(&ada, &approval_path).await;
+    let execute = json!({"session_id": view["session_id"], "plan_id": execute["plan_id"]});
     let (status, _) = server.send_json(&ada, Method::POST, "/agent/execute", execute).await;
     assert_eq!(status, 403, "`execute` is subject to the same rule");
     assert_eq!(approve_over_websocket(&server, &ada, id(&approval)).await, "approver_required");
-    assert_eq!(found["decisions"], json!([]), "no step is decided");
+    assert_eq!(view["decisions"], json!([]), "no step is decided");
 
     let (status, decided) = server.send_json(&ada, Method::POST, &approval_path, step(1)).await;
     assert_eq!((status, &decided["closed"]), (StatusCode::OK, &json!(false)), "not critical");

@@ -173,7 +173,8 @@ async fn send_order(
             OrderError::NotFound => actor_not_found(),
             OrderError::NotSupported { supported, .. } => {
                 let detail = error.to_string();
-                Problem::new(StatusCode::CONFLICT, "order_refused", detail).with("takes", supported)
+                Problem::new(StatusCode::CONFLICT, "order_refused", detail)
+                    .with_member("takes", supported)
             }
             OrderError::MailboxFull => {
                 let status = StatusCode::SERVICE_UNAVAILABLE;

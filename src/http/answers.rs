@@ -131,13 +131,14 @@ impl AnswerRequest {
         let mut answers = Vec::with_capacity(steps.len());
         for (index, step) in steps.into_iter().enumerate() {
             let field = |name: &str| format!("steps[{index}].{name}");
-            let own = step.decision.as_deref();
-            let own = own.map(|text| parse_decision(&field("decision"), text)).transpose()?;
+            let own_decision = step.decision.as_deref();
+            let own_decision =
+                own_decision.map(|text| parse_decision(&field("decision"), text)).transpose()?;
             let missing = || {
                 let name = field("decision");
                 Problem::invalid(&name, format!("`{name}`: requires `approve` or `reject`"))
             };
-            let approved = own.or(overall).ok_or_else(missing)?;
+            let approved = own_decision.or(overall).ok_or_else(missing)?;
             let own_reason = step.reason.clone();
             let own_reason = own_reason.map(|reason| validate_reason(&field("reason"), reason));
             let reason = own_reason.transpose()?.or_else(|| reason.clone());
@@ -463,11 +464,12 @@ mod tests {
                 arguments: None,
             }])
         };
-        let own = json!({"steps": [{"call_id": CALL, "decision": "approve", "reason": "why"}]});
-        assert_eq!(parse(own), Ok(step(true)));
-        let inherited =
+        let own_reason =
+            json!({"steps": [{"call_id": CALL, "decision": "approve", "reason": "why"}]});
+        assert_eq!(parse(own_reason), Ok(step(true)));
+        let inherited_reason =
             json!({"decision": "reject", "reason": "why", "steps": [{"call_id": CALL}]});
-        assert_eq!(parse(inherited), Ok(step(false)));
+        assert_eq!(parse(inherited_reason), Ok(step(false)));
     }
 
     #[test]
@@ -495,11 +497,11 @@ mod tests {
         };
         let skipped = ChecklistStepEdit { position: 1, skip: true, ..ChecklistStepEdit::default() };
         let resolution = Resolution::Approve(vec![expected, skipped]);
-        let found = parse(json!({"decision": "approve", "steps": [
+        let actual = parse(json!({"decision": "approve", "steps": [
             {"position": 2, "toolName": "buy", "arguments": {"n": 1}},
             {"position": 1, "skip": true, "toolName": "", "arguments": null},
         ]}));
-        assert_eq!(found, Ok(ApprovalAnswer::Resolve { resolution, reason: None }));
+        assert_eq!(actual, Ok(ApprovalAnswer::Resolve { resolution, reason: None }));
         let long = "x".repeat(PREFLIGHT_TEXT_BYTES_MAX + 1);
         for (answer, field) in [
             (json!({"steps": [{"position": 1}]}), "decision"),
@@ -549,8 +551,8 @@ mod tests {
             ),
         ] {
             let problem = parse(answer.clone()).unwrap_err();
-            let found = problem.extra["field"].as_str().unwrap();
-            assert_eq!((problem.code, found), (code, field), "{answer}");
+            let actual_field = problem.extra["field"].as_str().unwrap();
+            assert_eq!((problem.code, actual_field), (code, field), "{answer}");
         }
     }
 }

@@ -295,8 +295,8 @@ async fn answer_plan(
     approve: bool,
 ) -> Result<HttpResponse, Problem> {
     let row = commands::load_visible_approval(state, &caller.0, body.plan_id).await?;
-    let own = RootRun { session_id: row.session_id, run_id: row.run_id };
-    let runs = [Some(own), row.root].into_iter().flatten();
+    let own_run = RootRun { session_id: row.session_id, run_id: row.run_id };
+    let runs = [Some(own_run), row.root].into_iter().flatten();
     let run = runs.into_iter().find(|run| run.session_id == body.session_id);
     let RootRun { session_id, run_id } = run.ok_or_else(Problem::approval_not_found)?;
     let answer = AnswerRequest::for_all_steps(approve, body.reason);

@@ -70,15 +70,15 @@ impl<S: ChangeSource> ChangeStream<S> {
     }
 }
 
-/// Returns the entries of `found` that are new or changed, and the keys that are no longer in
-/// `found`. Replaces the content of `last_sent` with `found`.
+/// Returns the entries of `current` that are new or changed, and the keys that are no longer in
+/// `current`. Replaces the content of `last_sent` with `current`.
 pub(super) fn differences<V: Clone + PartialEq>(
     last_sent: &mut BTreeMap<String, V>,
-    found: impl IntoIterator<Item = (String, V)>,
+    current: impl IntoIterator<Item = (String, V)>,
 ) -> (Vec<V>, Vec<String>) {
     let mut before = std::mem::take(last_sent);
     let mut changed = Vec::new();
-    for (key, value) in found {
+    for (key, value) in current {
         if before.remove(&key).as_ref() != Some(&value) {
             changed.push(value.clone());
         }
@@ -94,17 +94,17 @@ mod tests {
     #[test]
     fn difference_is_reported_once() {
         let mut last_sent = BTreeMap::new();
-        let found = |pairs: &[(&str, u8)]| -> Vec<_> {
+        let entries = |pairs: &[(&str, u8)]| -> Vec<_> {
             pairs.iter().map(|(key, value)| ((*key).to_owned(), *value)).collect()
         };
         let keys = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>();
-        for (now, changed, gone) in [
-            (found(&[("a", 1), ("b", 1)]), vec![1, 1], keys(&[])),
-            (found(&[("a", 1), ("b", 1)]), vec![], keys(&[])),
-            (found(&[("a", 2), ("c", 1)]), vec![2, 1], keys(&["b"])),
-            (found(&[]), vec![], keys(&["a", "c"])),
+        for (current, changed, removed) in [
+            (entries(&[("a", 1), ("b", 1)]), vec![1, 1], keys(&[])),
+            (entries(&[("a", 1), ("b", 1)]), vec![], keys(&[])),
+            (entries(&[("a", 2), ("c", 1)]), vec![2, 1], keys(&["b"])),
+            (entries(&[]), vec![], keys(&["a", "c"])),
         ] {
-            assert_eq!(differences(&mut last_sent, now), (changed, gone));
+            assert_eq!(differences(&mut last_sent, current), (changed, removed));
         }
     }
 }

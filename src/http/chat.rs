@@ -309,18 +309,18 @@ fn chat_response(
             let error = state.redactor.redact_text(error);
             let results = state.redactor.redact_value(json!(collected.calls));
             return Err(Problem::new(StatusCode::BAD_GATEWAY, "run_failed", error)
-                .with("reason", code)
-                .with("session_id", session_id)
-                .with("run_id", run_id)
-                .with("tool_results", results)
-                .with("iterations", collected.last_step));
+                .with_member("reason", code)
+                .with_member("session_id", session_id)
+                .with_member("run_id", run_id)
+                .with_member("tool_results", results)
+                .with_member("iterations", collected.last_step));
         }
         None => {
             let detail = "the run could not be followed to its end; read it from the session";
             let status = StatusCode::SERVICE_UNAVAILABLE;
             return Err(Problem::new(status, "stream_broken", detail)
-                .with("session_id", session_id)
-                .with("run_id", run_id));
+                .with_member("session_id", session_id)
+                .with_member("run_id", run_id));
         }
     };
     let status = if approval.is_some() { StatusCode::ACCEPTED } else { StatusCode::OK };

@@ -71,7 +71,7 @@ async fn context(
         step && run_id.is_none_or(|run_id| record.run_id == Some(run_id))
     };
     let mut past = SessionState::new(session_id);
-    let mut found: Option<StartedStep> = None;
+    let mut started_step: Option<StartedStep> = None;
     loop {
         let page =
             state.runtime.journal.load_events(session_id, past.last_seq, LOG_PAGE_EVENTS).await?;
@@ -80,7 +80,7 @@ async fn context(
             past = evolve(past, &record);
             let starts = matches!(record.event, SessionEvent::StepStarted { compacting: None, .. });
             if starts && matches_query(&record) {
-                found = Some(StartedStep { state: past.clone(), record });
+                started_step = Some(StartedStep { state: past.clone(), record });
             }
         }
         if is_last {
@@ -91,7 +91,7 @@ async fn context(
         let detail = "the session has no such step";
         Problem::new(StatusCode::NOT_FOUND, "step_not_found", detail)
     };
-    let StartedStep { state: step_state, record } = found.ok_or_else(no_step)?;
+    let StartedStep { state: step_state, record } = started_step.ok_or_else(no_step)?;
     let SessionEvent::StepStarted { model, attempt, .. } = record.event else {
         return Err(no_step());
     };

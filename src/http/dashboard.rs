@@ -228,9 +228,9 @@ mod tests {
             ("", vec![]),
         ] {
             let request = TestRequest::default().insert_header((header::ACCEPT_ENCODING, accepted));
-            let found: Vec<_> =
+            let actual: Vec<_> =
                 encodings(&request.to_http_request()).map(|(name, _)| name).collect();
-            assert_eq!(found, expected, "{accepted}");
+            assert_eq!(actual, expected, "{accepted}");
         }
     }
 

@@ -65,7 +65,7 @@ impl Problem {
     }
 
     /// Adds a member.
-    pub fn with(mut self, name: &str, value: impl serde::Serialize) -> Self {
+    pub fn with_member(mut self, name: &str, value: impl serde::Serialize) -> Self {
         let value = serde_json::to_value(value).unwrap_or_default();
         self.extra.insert(name.to_owned(), value);
         self
@@ -78,7 +78,7 @@ impl Problem {
             return Self::from(rejection);
         };
         let first = redact_first_answer(decisions, answer.as_deref(), redactor);
-        Self::from(rejection).with("first", first)
+        Self::from(rejection).with_member("first", first)
     }
 
     /// Sets the `Retry-After` header.
@@ -95,7 +95,7 @@ impl Problem {
     /// 422: the request is well-formed but invalid. `field` names the invalid field, if not empty.
     pub fn invalid(field: &str, detail: impl Into<String>) -> Self {
         let problem = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_request", detail);
-        if field.is_empty() { problem } else { problem.with("field", field) }
+        if field.is_empty() { problem } else { problem.with_member("field", field) }
     }
 
     /// 422: the text of `field` is too long. `unit` is `bytes` or `characters`.
@@ -134,12 +134,12 @@ impl Problem {
 
     /// 413: the request exceeds a limit of `max` bytes.
     pub fn too_large(code: &'static str, detail: impl Into<String>, max: usize) -> Self {
-        Self::new(StatusCode::PAYLOAD_TOO_LARGE, code, detail).with("max", max)
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, code, detail).with_member("max", max)
     }
 
     /// 429: the limit `max` is reached.
     pub fn too_many(code: &'static str, detail: impl Into<String>, max: u64) -> Self {
-        Self::new(StatusCode::TOO_MANY_REQUESTS, code, detail).with("limit", max)
+        Self::new(StatusCode::TOO_MANY_REQUESTS, code, detail).with_member("limit", max)
     }
 
     /// Returns the problem document.
@@ -205,32 +205,35 @@ impl From<Rejection> for Problem {
             R::UnknownSession => Self::session_not_found(),
             R::SessionExists => conflict("session_exists"),
             R::SessionClosed => conflict("session_closed"),
-            R::IsChildSession { parent } => conflict("child_session").with("parent", parent),
+            R::IsChildSession { parent } => conflict("child_session").with_member("parent", parent),
             R::ChildSettingsWidened { .. } => invalid("settings_widened"),
-            R::Busy { run_id } => conflict("session_busy").with("run_id", run_id),
+            R::Busy { run_id } => conflict("session_busy").with_member("run_id", run_id),
             R::QueueFull { limit } => {
                 Self::too_many("queue_full", detail, limit as u64).retry_after(1)
             }
             R::MessageIdReused { message_id } => {
-                invalid("message_id_reused").with("message_id", message_id)
+                invalid("message_id_reused").with_member("message_id", message_id)
             }
             R::NoActiveRun => conflict("no_run"),
-            R::RunNotActive { run_id } => conflict("run_not_active").with("run_id", run_id),
+            R::RunNotActive { run_id } => conflict("run_not_active").with_member("run_id", run_id),
             R::UnknownApproval { .. } => Self::approval_not_found(),
             R::AlreadyDecided { decisions, answer } => {
                 let first =
                     redact_first_answer(&decisions, answer.as_deref(), &Redactor::default());
-                conflict("already_decided").with("first", first)
+                conflict("already_decided").with_member("first", first)
             }
             R::UnsupportedAnswer { .. } => invalid("wrong_decision"),
             R::InvalidAnswer { .. } => invalid("invalid_answer"),
             R::RoleRequired { role } => {
-                Self::new(StatusCode::FORBIDDEN, "role_required", detail.clone()).with("role", role)
+                Self::new(StatusCode::FORBIDDEN, "role_required", detail.clone())
+                    .with_member("role", role)
             }
             R::ApprovalExpired => conflict("approval_expired"),
             R::ApprovalCancelled => conflict("approval_cancelled"),
-            R::UnknownStep { call_id } => invalid("unknown_step").with("call_id", call_id),
-            R::InvalidEdit { call_id, .. } => invalid("invalid_edit").with("call_id", call_id),
+            R::UnknownStep { call_id } => invalid("unknown_step").with_member("call_id", call_id),
+            R::InvalidEdit { call_id, .. } => {
+                invalid("invalid_edit").with_member("call_id", call_id)
+            }
             R::InvalidGrant { .. } => invalid("invalid_grant"),
             R::UnknownGrant { .. } => {
                 Self::new(StatusCode::NOT_FOUND, "grant_not_found", detail.clone())
@@ -311,7 +314,7 @@ impl From<CursorError> for Problem {
             ),
             CursorError::BeyondHead { head } => {
                 let detail = format!("the cursor is beyond the session's head, {head}");
-                Self::new(StatusCode::CONFLICT, "cursor_ahead", detail).with("head", head)
+                Self::new(StatusCode::CONFLICT, "cursor_ahead", detail).with_member("head", head)
             }
             CursorError::Journal(error) => error.into(),
         }
@@ -334,7 +337,7 @@ impl From<TooManyEntries> for Problem {
 impl From<WideningError> for Problem {
     fn from(error: WideningError) -> Self {
         let status = StatusCode::UNPROCESSABLE_ENTITY;
-        Self::new(status, "settings_widened", error.to_string()).with("field", error.field)
+        Self::new(status, "settings_widened", error.to_string()).with_member("field", error.field)
     }
 }
 
@@ -452,7 +455,8 @@ mod tests {
 
     #[test]
     fn problem_document_members_are_not_overwritten_by_extras() {
-        let problem = Problem::invalid("message", "`message` must not be empty").with("code", "x");
+        let problem =
+            Problem::invalid("message", "`message` must not be empty").with_member("code", "x");
         let expected = json!({
             "type": "urn:greenroom:problem:invalid_request",
             "title": "Unprocessable Entity",

@@ -89,15 +89,15 @@ async fn export(
     let remaining =
         extract::validate_page_size("limit", query.limit, SESSION_LIMITS.0, SESSION_LIMITS.1)?;
     let user = extract::parse_optional_id("user", query.user.as_deref())?;
-    let own = Some(caller.0.user.clone());
+    let own_user = Some(caller.0.user.clone());
     let owner = match user {
-        Some(_) if caller.0.role < Role::Admin && user != own => {
+        Some(_) if caller.0.role < Role::Admin && user != own_user => {
             let detail = "only administrators may export the sessions of another user";
             return Err(Problem::forbidden(detail));
         }
         Some(user) => Some(user),
         None if caller.0.role == Role::Admin => None,
-        None => own,
+        None => own_user,
     };
     let before = extract::parse_optional_id::<SessionId>("before", query.before.as_deref())?;
     let rows =

@@ -18,7 +18,7 @@ use serde_json::Value;
 use std::{str::FromStr, time::Duration};
 
 /// Maximum time for reading a request body.
-const BODY_TIME_MAX: Duration = Duration::from_secs(60);
+const BODY_READ_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Extractor of a JSON body. An empty body counts as an empty object.
 pub(super) struct Json<T>(pub(super) T);
@@ -37,7 +37,7 @@ impl<T: DeserializeOwned + 'static> FromRequest for Json<T> {
             if declared.is_some_and(|length| length > max as u64) {
                 return Err(too_large(max));
             }
-            let body = with_timeout(BODY_TIME_MAX, read_body(&mut payload, max)).await?;
+            let body = with_timeout(BODY_READ_TIMEOUT, read_body(&mut payload, max)).await?;
             if !body.is_empty() {
                 check_content_type(&request)?;
             }
@@ -101,8 +101,8 @@ pub(super) fn parse_json<T: DeserializeOwned>(text: &[u8]) -> Result<T, Problem>
     let value: Value = serde_json::from_slice(text).map_err(|error| {
         let (line, column) = (error.line(), error.column());
         Problem::bad_request("malformed_json", format!("the body is not valid JSON: {error}"))
-            .with("line", line)
-            .with("column", column)
+            .with_member("line", line)
+            .with_member("column", column)
     })?;
     // Serde would accept an array as the fields in their order.
     if !value.is_object() {
@@ -160,7 +160,7 @@ pub(super) fn parse_query<T: DeserializeOwned>(request: &HttpRequest) -> Result<
 /// 400: the query is invalid. `field` names the parameter, if not empty.
 pub(super) fn invalid_query(field: &str, detail: impl Into<String>) -> Problem {
     let problem = Problem::bad_request("invalid_query", detail);
-    if field.is_empty() { problem } else { problem.with("field", field) }
+    if field.is_empty() { problem } else { problem.with_member("field", field) }
 }
 
 /// Parses the path parameter `field` as an id; the problem names the parameter.
@@ -173,7 +173,7 @@ pub(super) fn path_id<T: FromStr<Err = InvalidId>>(
 
 fn parse_id<T: FromStr<Err = InvalidId>>(field: &'static str, text: &str) -> Result<T, Problem> {
     text.parse().map_err(|error: InvalidId| {
-        Problem::bad_request("invalid_id", format!("`{field}` {error}")).with("field", field)
+        Problem::bad_request("invalid_id", format!("`{field}` {error}")).with_member("field", field)
     })
 }
 

@@ -130,8 +130,8 @@ async fn find_run(
     for _ in 0..LOG_PAGES_SEARCHED {
         let start = end.saturating_sub(LOG_PAGE_EVENTS as u64);
         let page = journal.load_events(session_id, Seq(start), LOG_PAGE_EVENTS).await?;
-        if let Some(found) = page.iter().find(|record| is_about(record, feedback)) {
-            return Ok(found.run_id);
+        if let Some(record) = page.iter().find(|record| is_about(record, feedback)) {
+            return Ok(record.run_id);
         }
         if start == 0 {
             break;

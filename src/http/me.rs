@@ -14,13 +14,13 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/agent/me", read)
             .operation("me", "Returns the caller and the available agents.")
-            .returns::<Me>("The caller and the agents"),
+            .returns::<CurrentUserView>("The caller and the agents"),
     ]
 }
 
 /// The authenticated caller and the available agents.
 #[derive(Serialize, ToSchema)]
-struct Me {
+struct CurrentUserView {
     user_id: UserId,
     role: Role,
     /// The available agents.
@@ -36,7 +36,7 @@ struct Me {
 struct Agent {
     name: AgentName,
     description: String,
-    /// True if no human can answer approvals: a call that needs approval is then denied.
+    /// True if no human is available to answer approvals: a call that needs approval is then denied.
     headless: bool,
     /// Maximum model calls of one run.
     max_steps: u32,
@@ -51,7 +51,7 @@ async fn read(state: State, caller: Caller) -> Result<HttpResponse, Problem> {
         headless: agent.headless,
         max_steps: agent.max_steps,
     });
-    Ok(HttpResponse::Ok().json(Me {
+    Ok(HttpResponse::Ok().json(CurrentUserView {
         user_id: caller.0.user,
         role: caller.0.role,
         agents: agents.collect(),

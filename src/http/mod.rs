@@ -209,7 +209,7 @@ impl AppState {
             let names: Vec<_> = agents.keys().map(|name| format!("`{name}`")).collect();
             let detail = format!("unknown agent `{name}`; available: {}", names.join(", "));
             let status = actix_web::http::StatusCode::UNPROCESSABLE_ENTITY;
-            Problem::new(status, "unknown_agent", detail).with("field", "agent")
+            Problem::new(status, "unknown_agent", detail).with_member("field", "agent")
         };
         agents.get(name).cloned().ok_or_else(unknown)
     }

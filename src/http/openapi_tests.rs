@@ -16,13 +16,13 @@ fn document() -> Value {
 
 /// Returns all operations, by path and method.
 fn operations(document: &Value) -> BTreeMap<(String, String), Value> {
-    let mut found = BTreeMap::new();
+    let mut operations = BTreeMap::new();
     for (path, item) in document["paths"].as_object().unwrap() {
         for (method, operation) in item.as_object().unwrap() {
-            found.insert((path.clone(), method.to_uppercase()), operation.clone());
+            operations.insert((path.clone(), method.to_uppercase()), operation.clone());
         }
     }
-    found
+    operations
 }
 
 #[test]
@@ -117,20 +117,20 @@ fn references_are_resolvable_and_schema_names_are_unique() {
 fn collect_references<'a>(
     schema: &'a Value,
     document: &'a Value,
-    found: &mut BTreeMap<String, &'a Value>,
+    schemas: &mut BTreeMap<String, &'a Value>,
 ) {
     match schema {
         Value::Object(members) => {
             if let Some(Value::String(reference)) = members.get("$ref") {
                 let referred = document.pointer(&reference[1..]).unwrap();
-                if found.insert(reference.clone(), referred).is_none() {
-                    collect_references(referred, document, found);
+                if schemas.insert(reference.clone(), referred).is_none() {
+                    collect_references(referred, document, schemas);
                 }
             }
-            members.values().for_each(|member| collect_references(member, document, found));
+            members.values().for_each(|member| collect_references(member, document, schemas));
         }
         Value::Array(items) => {
-            items.iter().for_each(|item| collect_references(item, document, found));
+            items.iter().for_each(|item| collect_references(item, document, schemas));
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
@@ -141,12 +141,12 @@ fn collect_references<'a>(
 fn request_bodies_accept_only_documented_fields() {
     let document = document();
     let operations = operations(&document);
-    let mut found = BTreeMap::new();
+    let mut schemas = BTreeMap::new();
     for operation in operations.values() {
-        collect_references(&operation["requestBody"], &document, &mut found);
+        collect_references(&operation["requestBody"], &document, &mut schemas);
     }
-    assert!(found.len() > 10, "{:?}", found.keys());
-    for (name, schema) in found {
+    assert!(schemas.len() > 10, "{:?}", schemas.keys());
+    for (name, schema) in schemas {
         let open = schema["properties"].is_object() && schema["additionalProperties"] != false;
         assert!(!open, "{name} accepts undocumented fields: {schema}");
     }

@@ -325,9 +325,8 @@ async fn close(
         let parent = parent.session_id;
         if state.runtime.journal.load_session(parent).await?.is_some() {
             let detail = "a child session cannot be purged; purge its parent session";
-            return Err(
-                Problem::new(StatusCode::CONFLICT, "child_session", detail).with("parent", parent)
-            );
+            return Err(Problem::new(StatusCode::CONFLICT, "child_session", detail)
+                .with_member("parent", parent));
         }
     }
     if purge {

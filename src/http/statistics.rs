@@ -67,15 +67,15 @@ async fn read(state: State, caller: Caller, request: HttpRequest) -> Result<Http
         SESSION_LIMITS.1,
     )?;
     let user = extract::parse_optional_id("user", query.user.as_deref())?;
-    let own = Some(caller.0.user.clone());
+    let own_user = Some(caller.0.user.clone());
     let owner = match user {
-        Some(_) if caller.0.role < Role::Admin && user != own => {
+        Some(_) if caller.0.role < Role::Admin && user != own_user => {
             let detail = "only administrators may read the statistics of another user";
             return Err(Problem::forbidden(detail));
         }
         Some(user) => Some(user),
         None if caller.0.role == Role::Admin => None,
-        None => own,
+        None => own_user,
     };
     let _permit = SCAN_PERMITS.acquire().await;
     let filter = StatisticsFilter { owner, since: query.since, limit };

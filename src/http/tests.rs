@@ -164,8 +164,8 @@ async fn invalid_frame_gets_an_error_and_binary_frame_closes_the_connection() {
 #[actix_web::test]
 async fn x3_websocket_from_another_origin_is_rejected() {
     let server = HttpTestServer::start(ScriptedModel::with_replies([])).await;
-    let own = format!("http://{}", server.address);
-    assert!(server.connect("/agent/stream", Some(&own)).await.is_ok());
+    let own_origin = format!("http://{}", server.address);
+    assert!(server.connect("/agent/stream", Some(&own_origin)).await.is_ok());
     for (origin, status) in [("http://evil.test", 403), ("null", 403)] {
         let refused = server.connect("/agent/stream", Some(origin)).await.err();
         assert_eq!(refused, Some(status), "{origin}");
@@ -176,7 +176,7 @@ async fn x3_websocket_from_another_origin_is_rejected() {
 #[actix_web::test]
 async fn e3_websocket_resumes_within_a_message() {
     let gate = Gate::closed();
-    let reply = ModelReply::new().delta("héllo ").wait(&gate).delta("world").done();
+    let reply = ModelReply::new().delta("héllo ").wait(&gate).delta("world").finished();
     let server = HttpTestServer::start(ScriptedModel::with_replies([reply])).await;
     let session_id = server.runtime.create_session().await;
     let path = format!("/agent/stream/{session_id}");
@@ -196,7 +196,7 @@ async fn e3_websocket_resumes_within_a_message() {
 /// Returns a reply that exceeds the capacity of pipe, flow control and socket buffers together.
 fn long_reply() -> (ModelReply, String) {
     let deltas: Vec<_> = (0..2_000).map(|number| format!("{number:0>400} ")).collect();
-    let reply = deltas.iter().fold(ModelReply::new(), |reply, delta| reply.delta(delta)).done();
+    let reply = deltas.iter().fold(ModelReply::new(), |reply, delta| reply.delta(delta)).finished();
     (reply, deltas.concat())
 }
 

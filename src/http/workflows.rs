@@ -269,5 +269,5 @@ fn arguments(
 }
 
 fn problem(code: &'static str, detail: String, field: &str) -> Problem {
-    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, code, detail).with("field", field)
+    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, code, detail).with_member("field", field)
 }

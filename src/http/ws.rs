@@ -191,7 +191,7 @@ impl<T: WebSocketProtocol> StreamHandler<Result<ws::Message, ws::ProtocolError>>
             }
             Ok(ws::Message::Nop) => {}
             Err(error) if is_frame_too_long(&error) => {
-                close_socket(ws::CloseCode::Size, "frame too large", ctx);
+                self.close_oversized(ctx);
             }
             Err(error) => close_socket(ws::CloseCode::Protocol, &error.to_string(), ctx),
         }
@@ -227,6 +227,13 @@ fn close_socket<T: WebSocketProtocol>(
 }
 
 impl<T: WebSocketProtocol> WebSocketActor<T> {
+    /// Closes the connection of a client whose message is too long.
+    fn close_oversized(&self, ctx: &mut SocketContext<T>) {
+        let max = self.connection.state.limits.body_bytes_max;
+        let reason = format!("message exceeds the limit of {max} bytes");
+        close_socket(ws::CloseCode::Size, &reason, ctx);
+    }
+
     /// Waits for the next frames in the pipe, once.
     fn read_pipe(&mut self, ctx: &mut SocketContext<T>) {
         let pipe = self.pipe.clone();
@@ -277,7 +284,7 @@ impl<T: WebSocketProtocol> WebSocketActor<T> {
         };
         let Some(mut fragments) = self.fragments.take() else { return };
         if fragments.len() + bytes.len() > self.connection.state.limits.body_bytes_max {
-            return close_socket(ws::CloseCode::Size, "message too large", ctx);
+            return self.close_oversized(ctx);
         }
         fragments.extend_from_slice(&bytes);
         if !is_last {

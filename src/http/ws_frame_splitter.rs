@@ -62,12 +62,13 @@ impl<S> FrameSplitter<S> {
 
     /// Returns the buffered bytes up to the end of the current frame.
     fn next_chunk(&mut self) -> Result<Bytes, PayloadError> {
-        let mut taken = 0;
-        while taken < self.buffer.len() && !self.is_complete {
+        let mut chunk_bytes = 0;
+        while chunk_bytes < self.buffer.len() && !self.is_complete {
             match &mut self.position {
                 FramePosition::Header { bytes, length } => {
-                    bytes[*length] = self.buffer[taken];
-                    (taken, *length) = (taken + 1, *length + 1);
+                    bytes[*length] = self.buffer[chunk_bytes];
+                    chunk_bytes += 1;
+                    *length += 1;
                     match payload_length(&bytes[..*length]) {
                         None => {}
                         Some(payload) if payload > self.frame_bytes_max => {
@@ -77,17 +78,17 @@ impl<S> FrameSplitter<S> {
                     }
                 }
                 FramePosition::Payload { remaining } => {
-                    let buffered = (self.buffer.len() - taken) as u64;
+                    let buffered = (self.buffer.len() - chunk_bytes) as u64;
                     let part = buffered.min(*remaining);
                     *remaining -= part;
-                    taken += usize::try_from(part).unwrap_or(usize::MAX);
+                    chunk_bytes += usize::try_from(part).unwrap_or(usize::MAX);
                 }
             }
             if let FramePosition::Payload { remaining: 0 } = self.position {
                 (self.position, self.is_complete) = (FramePosition::START, true);
             }
         }
-        Ok(self.buffer.split_to(taken))
+        Ok(self.buffer.split_to(chunk_bytes))
     }
 }
 

@@ -128,8 +128,8 @@ pub(super) fn parse_request(mut map: Map<String, Value>) -> Result<StreamRequest
             Ok(StreamRequest::Cancel { session_id, run_id })
         }
         "decide" => {
-            let own = split_members(&mut map, &["approval_id", "plan_id"]);
-            let Decide { approval_id } = members(own)?;
+            let approval_members = split_members(&mut map, &["approval_id", "plan_id"]);
+            let Decide { approval_id } = members(approval_members)?;
             Ok(StreamRequest::Decide { approval_id, answer: members(map)? })
         }
         other => Err(unknown_type(&other.chars().take(32).collect::<String>())),
@@ -148,7 +148,7 @@ fn split_members(map: &mut Map<String, Value>, names: &[&str]) -> Map<String, Va
 /// 400: unknown frame type.
 pub(super) fn unknown_type(kind: &str) -> Problem {
     let detail = format!("unknown frame type `{kind}`");
-    Problem::bad_request("unknown_type", detail).with("field", "type")
+    Problem::bad_request("unknown_type", detail).with_member("field", "type")
 }
 
 /// Returns the response to a frame that was handled; `fields` must be an object.
@@ -223,8 +223,8 @@ mod tests {
             ),
         ] {
             let problem = parse(frame.clone()).request.unwrap_err().to_json();
-            let found = (&problem["status"], &problem["field"]);
-            assert_eq!(found, (&json!(422), &json!(field)), "{frame}: {problem}");
+            let actual = (&problem["status"], &problem["field"]);
+            assert_eq!(actual, (&json!(422), &json!(field)), "{frame}: {problem}");
         }
     }
 

@@ -190,7 +190,9 @@ fn render_part(part: &PartTemplate, renderer: &mut Renderer) -> Vec<ReplyPart> {
         renderer.set("index", json!(index));
         // Repeated text is joined to one part; repeated calls remain separate parts.
         match (render_content(&part.content, renderer), rendered.last_mut()) {
-            (ReplyPart::Text(more), Some(ReplyPart::Text(text))) => text.push_str(&more),
+            (ReplyPart::Text(further_text), Some(ReplyPart::Text(text))) => {
+                text.push_str(&further_text);
+            }
             (next, _) => rendered.push(next),
         }
     }
@@ -248,10 +250,10 @@ fn truncate(parts: &mut Vec<ReplyPart>, max_tokens: u64) -> bool {
         return false;
     }
     for part in parts.iter_mut() {
-        let kept = part.length().min(remaining);
-        remaining -= kept;
+        let kept_chars = part.length().min(remaining);
+        remaining -= kept_chars;
         let text = part.text_mut();
-        *text = text.chars().take(kept).collect();
+        *text = text.chars().take(kept_chars).collect();
     }
     parts.retain(|part| part.length() > 0);
     true
@@ -337,22 +339,22 @@ mod tests {
         let mut offered = request_with("x");
         offered.tools = vec!["find".into()];
         offered.system = "You are terse".into();
-        let mut again = two_steps();
-        again.messages.push(ChatMessage::Assistant { text: "done".into(), calls: vec![] });
-        again.messages.push(ChatMessage::User("Buy again".into()));
+        let mut second_message = two_steps();
+        second_message.messages.push(ChatMessage::Assistant { text: "done".into(), calls: vec![] });
+        second_message.messages.push(ChatMessage::User("Buy again".into()));
         let cases = [
             ("user = '^buy'", request_with("BUY it"), true),
             ("user = '^buy'", request_with("please buy"), false),
             ("user = '^buy'", two_steps(), true),
-            ("user = '^buy 5'", again.clone(), false),
+            ("user = '^buy 5'", second_message.clone(), false),
             ("step = 0", request_with("x"), true),
             ("step = 0", two_steps(), false),
             ("step = 2", two_steps(), true),
-            ("step = 0", again.clone(), true),
+            ("step = 0", second_message.clone(), true),
             ("result = 'ok'", two_steps(), true),
             ("result = 'ok'", request_with("x"), false),
             ("result = 'error'", two_steps(), false),
-            ("result = 'ok'", again, false),
+            ("result = 'ok'", second_message, false),
             ("result_matches = 'NOON'", two_steps(), true),
             ("result_matches = 'no such'", two_steps(), false),
             ("system = 'terse'", offered.clone(), true),

@@ -119,7 +119,7 @@ impl Rule {
         if raw.reply.len() > PARTS_MAX {
             return Err(format!("`reply` has {} parts; the limit is {PARTS_MAX}", raw.reply.len()));
         }
-        let own = RawPacing {
+        let rule_pacing = RawPacing {
             delay_ms: raw.delay_ms,
             chunk: raw.chunk,
             fragment: raw.fragment,
@@ -148,7 +148,7 @@ impl Rule {
             reply: raw.reply.into_iter().map(PartTemplate::compile).collect::<Result<_, _>>()?,
             stop: raw.stop,
             usage: raw.usage,
-            pacing: StreamPacing::merge(&own, defaults)?,
+            pacing: StreamPacing::merge(&rule_pacing, defaults)?,
             faults,
         })
     }
@@ -198,19 +198,19 @@ impl PartTemplate {
 }
 
 impl StreamPacing {
-    fn merge(own: &RawPacing, defaults: &RawPacing) -> Result<Self, String> {
+    fn merge(rule: &RawPacing, defaults: &RawPacing) -> Result<Self, String> {
         let base = Self::default();
-        let chunk_chars = [own.chunk, defaults.chunk].iter().flatten().find_map(|c| c.text);
-        let chunk_delay = [own.chunk, defaults.chunk].iter().flatten().find_map(|c| c.delay_ms);
-        let legacy = own.legacy_function_call.or(defaults.legacy_function_call);
+        let chunk_chars = [rule.chunk, defaults.chunk].iter().flatten().find_map(|c| c.text);
+        let chunk_delay = [rule.chunk, defaults.chunk].iter().flatten().find_map(|c| c.delay_ms);
+        let legacy = rule.legacy_function_call.or(defaults.legacy_function_call);
         let pacing = Self {
-            delay_ms: own.delay_ms.or(defaults.delay_ms).unwrap_or(base.delay_ms),
+            delay_ms: rule.delay_ms.or(defaults.delay_ms).unwrap_or(base.delay_ms),
             chunk_chars: chunk_chars.unwrap_or(base.chunk_chars),
             chunk_delay_ms: chunk_delay.unwrap_or(base.chunk_delay_ms),
-            fragment: own.fragment.or(defaults.fragment).unwrap_or(base.fragment),
-            interleave: own.interleave.or(defaults.interleave).unwrap_or(base.interleave),
-            wire_split: own.wire_split.or(defaults.wire_split),
-            ping_every: own.ping_every.or(defaults.ping_every),
+            fragment: rule.fragment.or(defaults.fragment).unwrap_or(base.fragment),
+            interleave: rule.interleave.or(defaults.interleave).unwrap_or(base.interleave),
+            wire_split: rule.wire_split.or(defaults.wire_split),
+            ping_every: rule.ping_every.or(defaults.ping_every),
             legacy_function_call: legacy.unwrap_or(base.legacy_function_call),
         };
         if pacing.delay_ms > DELAY_MS_MAX || pacing.chunk_delay_ms > DELAY_MS_MAX {

@@ -72,7 +72,7 @@ impl RehearsalState {
     fn record(&self, received: RecordedRequest) {
         tracing::info!(
             wire = ?received.wire, rule = received.rule, status = received.status,
-            "rehearsal request answered"
+            "rehearsal request completed"
         );
         let mut requests = lock(&self.requests);
         if requests.len() == REQUESTS_MAX {

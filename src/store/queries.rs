@@ -261,10 +261,10 @@ fn push_filters(sql: &mut SqlQuery, query: &ApprovalQuery) {
 }
 
 /// Decodes the row stored as JSON in column 1. Column 0 has the row's id.
-fn decode_row<T: DeserializeOwned>(row: &SqlRow, what: &str) -> Result<T, JournalError> {
+fn decode_row<T: DeserializeOwned>(row: &SqlRow, row_kind: &str) -> Result<T, JournalError> {
     serde_json::from_str(column_value(row.text(1))?).map_err(|error| {
         match column_value(row.id(0)) {
-            Ok(id) => JournalError::Corrupt(format!("the row of {what} {id}: {error}")),
+            Ok(id) => JournalError::Corrupt(format!("the row of {row_kind} {id}: {error}")),
             Err(id_error) => id_error,
         }
     })

@@ -182,7 +182,7 @@ pub(super) enum SnapshotConnection {
 
 impl SnapshotConnection {
     /// Starts the transaction that fixes the snapshot.
-    pub(super) async fn begin(&mut self) -> sqlx::Result<()> {
+    pub(super) async fn start_snapshot(&mut self) -> sqlx::Result<()> {
         match self {
             Self::Sqlite(connection) => sqlx::query("BEGIN").execute(connection).await.map(drop),
             Self::Postgres(connection) => {

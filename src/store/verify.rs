@@ -41,7 +41,7 @@ async fn verify_rows(
     snapshot: &mut SnapshotConnection,
     verifier: &mut ChainVerifier,
 ) -> sqlx::Result<Result<Option<ChainHead>, ChainError>> {
-    snapshot.begin().await?;
+    snapshot.start_snapshot().await?;
     let mut broken = None;
     let stored_head = admin_records::visit_audit_rows(snapshot, |row| {
         broken = verifier.verify_row(&row).err();

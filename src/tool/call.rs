@@ -153,8 +153,10 @@ impl Attempt {
         let mut cancel_guard = CancelGuard::new(handle.peer.clone(), handle.id.clone());
         let mut pending_elicitations = FuturesUnordered::new();
         loop {
-            let (since, counts) = (Instant::now(), pending_elicitations.is_empty());
-            let remaining = self.remaining_time.filter(|_| counts);
+            let since = Instant::now();
+            // The time limit is suspended while an elicitation is open.
+            let is_limited = pending_elicitations.is_empty();
+            let remaining = self.remaining_time.filter(|_| is_limited);
             let timed_out = async {
                 match remaining {
                     Some(remaining) => tokio::time::sleep(remaining).await,
@@ -166,7 +168,9 @@ impl Attempt {
                 answer = &mut handle.rx => {
                     cancel_guard.disarm();
                     active_call.mark_answered();
-                    self.deduct_elapsed(since, counts);
+                    if is_limited {
+                        self.deduct_elapsed(since);
+                    }
                     return match answer {
                         Ok(Ok(result)) => response_from_result(result, self.result_bytes_max),
                         Ok(Err(error)) => response_from_error(&connection, error, is_first).await,
@@ -195,7 +199,9 @@ impl Attempt {
                     return CallResponse::Finished(ToolOutcome::TimedOut { after_ms });
                 }
             }
-            self.deduct_elapsed(since, counts);
+            if is_limited {
+                self.deduct_elapsed(since);
+            }
         }
     }
 
@@ -205,9 +211,9 @@ impl Attempt {
         self.connection.routes.abandoned_calls.add(request.clone(), handler, bytes_max);
     }
 
-    /// Deducts the time since `since` from the remaining time if it `counts`.
-    fn deduct_elapsed(&mut self, since: Instant, counts: bool) {
-        if let Some(remaining) = self.remaining_time.as_mut().filter(|_| counts) {
+    /// Deducts the time since `since` from the remaining time.
+    fn deduct_elapsed(&mut self, since: Instant) {
+        if let Some(remaining) = &mut self.remaining_time {
             *remaining = remaining.saturating_sub(since.elapsed());
         }
     }
@@ -375,7 +381,7 @@ fn outcome_from_http_error(
             ToolOutcome::NotSent { error: text }
         }
         StreamableHttpError::ResponseBodyTooLarge { max_size } => failed_outcome(&format!(
-            "the tool answered, but its answer has more than {max_size} bytes and was not read"
+            "the tool's response exceeds the limit of {max_size} bytes and was not read"
         )),
         StreamableHttpError::AuthRequired(_) | StreamableHttpError::InsufficientScope(_) => {
             failed_outcome(&format!("the server requires authorization: {text}"))

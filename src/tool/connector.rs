@@ -121,7 +121,7 @@ where
             return Ok(McpClient::new(running, stop, ended, process_exit, start_timeout, redactor));
         }
         Ok(Err(error)) => handshake_error_text(&error),
-        Err(_) => format!("no answer within {start_timeout:?}"),
+        Err(_) => format!("no response within {start_timeout:?}"),
     };
     let Some(process_exit) = process_exit else { return Err(problem) };
     // The transport is dropped, so the process is terminating. Waiting prevents a second process of

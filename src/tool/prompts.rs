@@ -70,7 +70,7 @@ pub(super) async fn get(
     let mut params = GetPromptRequestParams::new(name);
     params.arguments = (!arguments.is_empty()).then_some(arguments);
     let prompt = timeout(PROMPT_TIMEOUT, connection.peer.get_prompt(params)).await;
-    let prompt = prompt.map_err(|_| format!("no answer within {PROMPT_TIMEOUT:?}"))?;
+    let prompt = prompt.map_err(|_| format!("no response within {PROMPT_TIMEOUT:?}"))?;
     let prompt = prompt.map_err(|error| call::describe_error(&error))?;
     let prompt = serde_json::to_value(prompt).unwrap_or_default();
     let messages = prompt["messages"].as_array().map(Vec::as_slice).unwrap_or_default().iter();
@@ -78,7 +78,7 @@ pub(super) async fn get(
         let content = &message["content"];
         let text = content["text"].as_str().or(content["resource"]["text"].as_str())?;
         Some(match message["role"].as_str() {
-            Some("assistant") => format!("(You said before:) {text}"),
+            Some("assistant") => format!("(Earlier answer of the assistant:) {text}"),
             Some(_) | None => text.to_owned(),
         })
     };

@@ -90,7 +90,7 @@ pub(super) async fn read(
 ) -> Result<ToolOutput, String> {
     let params = ReadResourceRequestParams::new(uri);
     let resource = timeout(RESOURCE_TIMEOUT, connection.peer.read_resource(params)).await;
-    let resource = resource.map_err(|_| format!("no answer within {RESOURCE_TIMEOUT:?}"))?;
+    let resource = resource.map_err(|_| format!("no response within {RESOURCE_TIMEOUT:?}"))?;
     let resource = resource.map_err(|error| call::describe_error(&error))?;
     Ok(result::output_from_resource(&resource.contents, bytes_max))
 }

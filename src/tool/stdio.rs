@@ -105,7 +105,7 @@ async fn write(stdin: &mut (impl AsyncWrite + Unpin), line: &[u8]) -> Result<(),
                 let source = io::ErrorKind::WriteZero.into();
                 return Err(WriteError { is_partial: written > 0, source });
             }
-            Ok(more) => written += more,
+            Ok(written_bytes) => written += written_bytes,
             Err(source) => return Err(WriteError { is_partial: written > 0, source }),
         }
     }
@@ -150,8 +150,12 @@ fn parse(line: StdioLine, output_log: &mut OutputLog) -> Option<RxJsonRpcMessage
         StdioLine::Oversized(oversized) => {
             let bytes = oversized.bytes();
             let message = parse_truncated(oversized);
-            let kept = message.is_some();
-            tracing::warn!(bytes, kept, "a message of a tool server exceeds the size limit");
+            let is_repaired = message.is_some();
+            tracing::warn!(
+                bytes,
+                kept = is_repaired,
+                "a message of a tool server exceeds the size limit"
+            );
             message
         }
     }
@@ -190,10 +194,10 @@ impl LineSplitter {
         } else if self.partial.len() + chunk.len() <= self.bytes_max {
             self.partial.extend_from_slice(chunk);
         } else {
-            let (kept, dropped) = chunk.split_at(self.bytes_max - self.partial.len());
-            self.partial.extend_from_slice(kept);
+            let (stored_part, skipped_part) = chunk.split_at(self.bytes_max - self.partial.len());
+            self.partial.extend_from_slice(stored_part);
             let mut oversized = OversizedMessage::new(std::mem::take(&mut self.partial));
-            oversized.skip(dropped);
+            oversized.skip(skipped_part);
             self.oversized = Some(oversized);
         }
         end?;
@@ -244,10 +248,10 @@ mod tests {
 
     #[test]
     fn lines_do_not_depend_on_chunk_size() {
-        let whole = |text: &str| Ok(text.to_owned());
+        let line = |text: &str| Ok(text.to_owned());
         for size in 1..12 {
             let lines = lines("ab\n\nabcdef\nabcde\nx", size, 5);
-            assert_eq!(lines, [whole("ab"), whole(""), Err(6), whole("abcde")], "{size}");
+            assert_eq!(lines, [line("ab"), line(""), Err(6), line("abcde")], "{size}");
         }
     }
 }

@@ -41,11 +41,13 @@ async fn a2_restarted_model_stream_retries_its_step(wire: ProviderProtocol) {
 #[actix_web::test]
 async fn a2_stopped_model_stream_ends_its_run() {
     // The next model request has both messages, because the first one was never answered.
-    let again = "[[rule]]\nuser = \"again\"\n[[rule.reply]]\ntext = \"Here I am.\"\n";
-    let server =
-        TestServerBuilder::with_script(ProviderProtocol::OpenAi, &format!("{again}{STALLS_ONCE}"))
-            .start()
-            .await;
+    let again_rule = "[[rule]]\nuser = \"again\"\n[[rule.reply]]\ntext = \"Here I am.\"\n";
+    let server = TestServerBuilder::with_script(
+        ProviderProtocol::OpenAi,
+        &format!("{again_rule}{STALLS_ONCE}"),
+    )
+    .start()
+    .await;
     let session = server.create_session_at(1).await;
     let mut stream = server.chat(&session, "stall").await;
     stream.read_text(10).await;

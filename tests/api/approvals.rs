@@ -52,8 +52,8 @@ async fn g8_plan_steps_are_decided_individually(wire: ProviderProtocol) {
     // The approved step starts while the other one still waits.
     stream.read_until("tool_call_completed").await;
     assert_eq!(server.effects().len(), 1);
-    let again = server.post(&path, json!({"steps": [first]})).await.expect_ok();
-    assert_eq!(again["repeated"], true);
+    let repeated_reply = server.post(&path, json!({"steps": [first]})).await.expect_ok();
+    assert_eq!(repeated_reply["repeated"], true);
     let other = json!({"steps": [{"call_id": steps[0]["call_id"], "decision": "reject"}]});
     let conflict = server.post(&path, other).await.expect_problem(409, "already_decided");
     let first_answer = &conflict["first"][0];
@@ -149,8 +149,8 @@ async fn g11_invalid_answers_are_rejected_and_leave_the_approval_pending() {
     let cancel = format!("/agent/session/{session}/cancel");
     server.post(&cancel, json!({})).await.expect_ok();
     assert_eq!(server.get(&path).await.expect_ok()["state"], "cancelled");
-    let late = server.post(&path, json!({"decision": "approve"})).await;
-    late.expect_problem(409, "approval_cancelled");
+    let late_reply = server.post(&path, json!({"decision": "approve"})).await;
+    late_reply.expect_problem(409, "approval_cancelled");
 }
 
 /// Opens the approval stream of the user with this token.
@@ -159,13 +159,13 @@ async fn approval_stream(server: &TestServer, token: &str, query: &str) -> Strea
     server.stream(request.bearer_auth(token).header("accept", "text/event-stream")).await
 }
 
-/// The approval ids that a frame reports as changed and as gone.
-fn changed_and_gone(frame: &Frame) -> (Vec<&str>, Vec<&str>) {
+/// Returns the approval ids that a frame reports as changed and as removed.
+fn changed_and_removed_ids(frame: &Frame) -> (Vec<&str>, Vec<&str>) {
     assert_eq!(frame.kind(), "approvals", "{}", frame.data);
     let changed = frame.data["changed"].as_array().unwrap();
-    let gone = frame.data["gone"].as_array().unwrap();
+    let removed = frame.data["gone"].as_array().unwrap();
     let changed = changed.iter().map(|approval| approval["approval_id"].as_str().unwrap());
-    (changed.collect(), gone.iter().map(|id| id.as_str().unwrap()).collect())
+    (changed.collect(), removed.iter().map(|id| id.as_str().unwrap()).collect())
 }
 
 async fn create_key(server: &TestServer, user: &str, role: &str) -> (String, String) {
@@ -182,14 +182,14 @@ async fn g11_w3_approval_stream_reports_each_change_to_permitted_users() {
     let mut user_inbox = approval_stream(&server, &stranger, "?state=pending").await;
     // The first frame contains the open approvals, even if there are none.
     for inbox in [&mut approver_inbox, &mut user_inbox] {
-        assert_eq!(changed_and_gone(&inbox.next().await.unwrap()), (vec![], vec![]));
+        assert_eq!(changed_and_removed_ids(&inbox.next().await.unwrap()), (vec![], vec![]));
     }
 
     // An approver receives the approval of another user's session, but cannot read the session.
     let session = server.create_session_at(1).await;
     let (mut stream, plan) = start_until_approval(&server, &session, "Stock up").await;
     let opened = approver_inbox.next().await.unwrap();
-    assert_eq!(changed_and_gone(&opened), (vec![plan_id(&plan)], vec![]));
+    assert_eq!(changed_and_removed_ids(&opened), (vec![plan_id(&plan)], vec![]));
     let published = &opened.data["changed"][0];
     assert_eq!(
         published,
@@ -205,32 +205,41 @@ async fn g11_w3_approval_stream_reports_each_change_to_permitted_users() {
     let step = |index: usize| json!({"steps": [{"call_id": steps[index]["call_id"], "decision": "reject"}]});
     server.post(&path, step(0)).await.expect_ok();
     let partial = approver_inbox.next().await.unwrap();
-    assert_eq!(changed_and_gone(&partial), (vec![plan_id(&plan)], vec![]));
+    assert_eq!(changed_and_removed_ids(&partial), (vec![plan_id(&plan)], vec![]));
     assert_eq!(partial.data["changed"][0]["decisions"].as_array().unwrap().len(), 1);
     server.post(&path, step(1)).await.expect_ok();
     assert_eq!(
-        changed_and_gone(&approver_inbox.next().await.unwrap()),
+        changed_and_removed_ids(&approver_inbox.next().await.unwrap()),
         (vec![], vec![plan_id(&plan)])
     );
     stream.read_to_end().await;
 
     // The user's own approval is published to both, and to a subscriber that connects later.
-    let own = server.request_without_token(Method::POST, "/agent/session").bearer_auth(&stranger);
-    let own = crate::harness::send(own.json(&json!({"autonomy_level": 1}))).await.expect_ok();
-    let message = json!({"session_id": own["session_id"], "message": "Stock up", "until": "pause"});
+    let request =
+        server.request_without_token(Method::POST, "/agent/session").bearer_auth(&stranger);
+    let own_session =
+        crate::harness::send(request.json(&json!({"autonomy_level": 1}))).await.expect_ok();
+    let message =
+        json!({"session_id": own_session["session_id"], "message": "Stock up", "until": "pause"});
     let request =
         server.request_without_token(Method::POST, "/agent/chat/stream").bearer_auth(&stranger);
     let frames = server.stream(request.json(&message)).await.read_to_end().await;
     let plan = single_frame(&frames, "waiting_for_approval").data["plan"].clone();
-    let mut late = approval_stream(&server, &approver, "").await;
-    for inbox in [&mut approver_inbox, &mut user_inbox, &mut late] {
-        assert_eq!(changed_and_gone(&inbox.next().await.unwrap()), (vec![plan_id(&plan)], vec![]));
+    let mut late_inbox = approval_stream(&server, &approver, "").await;
+    for inbox in [&mut approver_inbox, &mut user_inbox, &mut late_inbox] {
+        assert_eq!(
+            changed_and_removed_ids(&inbox.next().await.unwrap()),
+            (vec![plan_id(&plan)], vec![])
+        );
     }
     // A purge removes the session's approvals.
-    let path = format!("/agent/session/{}?purge=true", own["session_id"].as_str().unwrap());
+    let path = format!("/agent/session/{}?purge=true", own_session["session_id"].as_str().unwrap());
     assert_eq!(server.delete(&path).await.status, 200);
-    for inbox in [&mut approver_inbox, &mut user_inbox, &mut late] {
-        assert_eq!(changed_and_gone(&inbox.next().await.unwrap()), (vec![], vec![plan_id(&plan)]));
+    for inbox in [&mut approver_inbox, &mut user_inbox, &mut late_inbox] {
+        assert_eq!(
+            changed_and_removed_ids(&inbox.next().await.unwrap()),
+            (vec![], vec![plan_id(&plan)])
+        );
     }
     // The stream of a revoked key ends at the next change.
     server.delete(&format!("/admin/keys/{key_id}")).await;
@@ -258,8 +267,11 @@ async fn g10_unanswered_approval_expires(wire: ProviderProtocol) {
     let first = server.create_session(json!({"agent": "hasty"})).await;
     let (mut stream, plan) = start_until_approval(&server, &first, "go").await;
     assert_expired(&stream.read_to_end().await);
-    let late = json!({"session_id": first, "plan_id": plan_id(&plan)});
-    server.post("/agent/execute", late.clone()).await.expect_problem(409, "approval_expired");
+    let late_request = json!({"session_id": first, "plan_id": plan_id(&plan)});
+    server
+        .post("/agent/execute", late_request.clone())
+        .await
+        .expect_problem(409, "approval_expired");
     // The deadline may also pass while the server is down.
     let second = server.create_session(json!({"agent": "hasty"})).await;
     let (_stream, plan) = start_until_approval(&server, &second, "go").await;
@@ -270,7 +282,7 @@ async fn g10_unanswered_approval_expires(wire: ProviderProtocol) {
         single_frame(&frames, "waiting_for_approval").data["plan"]["deadline"],
         plan["deadline"]
     );
-    server.post("/agent/execute", late).await.expect_problem(409, "approval_expired");
+    server.post("/agent/execute", late_request).await.expect_problem(409, "approval_expired");
     assert!(server.effects().is_empty());
 }
 

@@ -126,10 +126,10 @@ async fn malformed_requests_are_rejected() {
     let session = server.create_session_at(1).await;
     let post = |path: &str| server.request(Method::POST, path);
     let json_type = ("content-type", "application/json");
-    let broken =
+    let malformed =
         post("/agent/chat/stream").header(json_type.0, json_type.1).body("{\"session_id\": ");
-    let broken = send(broken).await.expect_problem(400, "malformed_json");
-    assert_eq!(broken["line"], 1);
+    let problem = send(malformed).await.expect_problem(400, "malformed_json");
+    assert_eq!(problem["line"], 1);
     let deep = "[".repeat(100_000);
     let deep = post("/agent/session").header(json_type.0, json_type.1).body(deep);
     send(deep).await.expect_problem(400, "malformed_json");
@@ -190,8 +190,9 @@ async fn x1_x3_requests_require_authentication_and_own_origin() {
     let foreign =
         server.request(Method::POST, "/agent/session").header("origin", "http://evil.test");
     send(foreign.json(&json!({}))).await.expect_problem(403, "origin_forbidden");
-    let own = server.request(Method::POST, "/agent/session").header("origin", server.url());
-    send(own.json(&json!({}))).await.expect_ok();
+    let own_origin_request =
+        server.request(Method::POST, "/agent/session").header("origin", server.url());
+    send(own_origin_request.json(&json!({}))).await.expect_ok();
     // The sign-in link sets a cookie; requests with the cookie need the page's own origin.
     let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build();
     let link = client.unwrap().get(format!("{}/?token={TOKEN}", server.url()));

@@ -25,7 +25,7 @@ async fn set_budget_limit(server: &TestServer, amount: f64) {
     server.patch("/agent/settings", settings).await.expect_ok();
 }
 
-/// The approval of kind `kind` among these frames; panics if there is none.
+/// Returns the approval of kind `kind` among these frames; panics if there is none.
 fn approval_of_kind<'a>(frames: &'a [Frame], kind: &str) -> &'a Value {
     let approvals = frames_of_kind(frames, "waiting_for_approval");
     let plan = approvals.iter().map(|frame| &frame.data["plan"]).find(|plan| plan["kind"] == kind);
@@ -100,9 +100,13 @@ async fn g6_definite_failure_releases_the_reservation_across_a_crash() {
         format_frames(&failed)
     );
     // Without the release, the budget would have no room for another order.
-    let again = server.chat_to_end(&session, "go").await;
-    assert!(frames_of_kind(&again, "budget_reached").is_empty(), "{}", format_frames(&again));
-    assert_eq!(frames_of_kind(&again, "budget_reserved").len(), 1);
+    let second_run = server.chat_to_end(&session, "go").await;
+    assert!(
+        frames_of_kind(&second_run, "budget_reached").is_empty(),
+        "{}",
+        format_frames(&second_run)
+    );
+    assert_eq!(frames_of_kind(&second_run, "budget_reserved").len(), 1);
     server.kill_and_restart().await;
     let after = server.chat_to_end(&session, "go").await;
     assert!(frames_of_kind(&after, "budget_reached").is_empty(), "{}", format_frames(&after));

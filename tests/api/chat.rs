@@ -31,7 +31,7 @@ async fn start_with_order_tool() -> TestServer {
     .await
 }
 
-/// The only session of the server.
+/// Returns the only session of the server.
 async fn session(server: &TestServer) -> Value {
     let sessions = server.get("/agent/session").await.expect_ok();
     assert_eq!(sessions["sessions"].as_array().unwrap().len(), 1, "{sessions}");

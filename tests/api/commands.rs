@@ -16,10 +16,10 @@ fn combined_output(output: &Output) -> String {
     format!("{}{}", stdout(output), String::from_utf8_lossy(&output.stderr))
 }
 
-fn write_configuration(folder: &Path, more: &str) {
+fn write_configuration(folder: &Path, extra_config: &str) {
     let catalog = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/market/catalog.toml");
     let text = format!(
-        "include = [{:?}]\n[mcpServers.market]\ncommand = {:?}\nenv = {{ MARKET_FILE = {:?} }}\n{more}",
+        "include = [{:?}]\n[mcpServers.market]\ncommand = {:?}\nenv = {{ MARKET_FILE = {:?} }}\n{extra_config}",
         catalog.display(),
         market_binary().display(),
         folder.join("market.jsonl").display(),

@@ -58,7 +58,7 @@ async fn c4_200_turns_are_compacted_and_every_request_is_valid(wire: ProviderPro
     assert!(first["messages"][0]["content"].as_str().unwrap().contains("turn 1:"));
 }
 
-/// The number of messages covered by each summary. Fails if a step was retried or failed.
+/// Returns the number of messages covered by each summary. Fails if a step was retried or failed.
 async fn summarised_counts(server: &TestServer, session: &str) -> Vec<u64> {
     let events = server.events(session).await;
     for kind in ["step_retrying", "step_model_fallback", "context_compaction_failed", "error"] {

@@ -41,8 +41,8 @@ async fn c2_skill_text_is_loaded_on_demand(wire: ProviderProtocol) {
         tokio::time::sleep(Duration::from_millis(50)).await;
     };
     assert_eq!(tools["skills"], json!([{"name": "pdf", "description": "Work with PDF files."}]));
-    let broken = tools["broken_skills"][0]["problem"].as_str().unwrap();
-    assert!(broken.contains("front matter"), "{broken}");
+    let problem = tools["broken_skills"][0]["problem"].as_str().unwrap();
+    assert!(problem.contains("front matter"), "{problem}");
     let listed = tools["tools"].as_array().unwrap().iter();
     let listed: Vec<_> = listed.filter(|tool| tool["server"] == "built-in").collect();
     assert_eq!(
@@ -153,12 +153,12 @@ async fn c3_workflow_narrows_its_run_and_is_included_in_requests(wire: ProviderP
     assert!(names.iter().any(|section| section["name"] == "workflow"));
 
     // S5: the repeated request returns the same run, also when sent as a command line.
-    let again = server.chat_with(body).await.read_to_end().await;
-    assert_eq!(again.last().unwrap().data["run_id"], frames.last().unwrap().data["run_id"]);
+    let repeated_run = server.chat_with(body).await.read_to_end().await;
+    assert_eq!(repeated_run.last().unwrap().data["run_id"], frames.last().unwrap().data["run_id"]);
     let line =
         json!({"session_id": session, "message_id": "w-1", "message": "/restock type_id=34"});
-    let again = server.chat_with(line).await.read_to_end().await;
-    assert_eq!(again.last().unwrap().data["run_id"], frames.last().unwrap().data["run_id"]);
+    let repeated_run = server.chat_with(line).await.read_to_end().await;
+    assert_eq!(repeated_run.last().unwrap().data["run_id"], frames.last().unwrap().data["run_id"]);
     // The workflow does not restrict the next run.
     let mut other = server.chat_with(json!({"session_id": session, "message": "again"})).await;
     other.read_to_end().await;

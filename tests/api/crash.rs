@@ -96,8 +96,8 @@ async fn d3_non_repeatable_call_is_never_sent_twice(wire: ProviderProtocol) {
     assert_eq!((&approval["call"]["attempts"], &approval["deadline"]), (&json!(1), &Value::Null));
     // After another start, the same approval is still open and the call is not repeated.
     server.kill_and_restart().await;
-    let again = wait_for_unknown_outcome(&server, &session).await;
-    assert_eq!(again["approval_id"], approval["approval_id"]);
+    let same_approval = wait_for_unknown_outcome(&server, &session).await;
+    assert_eq!(same_approval["approval_id"], approval["approval_id"]);
     assert_eq!((server.effects().len(), server.calls().len()), (1, 1));
 
     let path = format!("/agent/approvals/{}", approval["approval_id"].as_str().unwrap());

@@ -58,7 +58,7 @@ enum Connection {
 
 impl Connection {
     async fn open(server: &TestServer, rng: &mut SeededRng, session: &str, cursor: &str) -> Self {
-        match rng.below(3) {
+        match rng.next_below(3) {
             0 => Self::Events(Box::new(server.subscribe(session, cursor).await)),
             1 => Self::Events(Box::new(server.subscribe_with_last_event_id(session, cursor).await)),
             _ => {
@@ -68,7 +68,7 @@ impl Connection {
         }
     }
 
-    /// The next frame, converted to the form of server-sent events.
+    /// Receives the next frame, converted to the form of server-sent events.
     async fn next(&mut self) -> Frame {
         let socket = match self {
             Self::Events(stream) => return stream.next().await.expect("the stream is open"),
@@ -92,7 +92,7 @@ impl Connection {
         Frame { cursor: frame["cursor"].as_str().unwrap().to_owned(), data }
     }
 
-    /// All items up to and including event `head`.
+    /// Receives all items up to and including event `head`.
     async fn read_until(&mut self, head: u64) -> Vec<ReceivedItem> {
         let mut items = Vec::new();
         loop {
@@ -114,8 +114,8 @@ fn without_text_position(mut event: Value) -> Value {
     event
 }
 
-/// The items that a client receives of a finished session after a cursor: the events of the log,
-/// and before each completed message its text or the rest of it.
+/// Returns the items that a client receives of a finished session after a cursor: the events of the
+/// log, and before each completed message its text or the rest of it.
 fn expected_after(log: &[Value], seq: u64, offset: usize) -> Vec<ReceivedItem> {
     let mut items = Vec::new();
     let mut text_offset = offset;
@@ -134,7 +134,7 @@ fn expected_after(log: &[Value], seq: u64, offset: usize) -> Vec<ReceivedItem> {
     items
 }
 
-/// All cursors of a session: after each event, and inside each completed message.
+/// Returns all cursors of a session: after each event, and inside each completed message.
 fn all_cursors(log: &[Value]) -> Vec<(u64, usize)> {
     let mut cursors = vec![(0, 0)];
     let mut open = Vec::new();
@@ -195,7 +195,7 @@ async fn e3_finished_session_resumes_at_every_cursor() {
         let (seq, offset) = *rng.pick(&cursors);
         let cursor = format_cursor((seq, offset));
         let expected = expected_after(&log, seq, offset);
-        let limit = 1 + rng.below(20);
+        let limit = 1 + rng.next_below(20);
         let path = format!("/agent/session/{session}/events?after={cursor}&limit={limit}");
         let page = server.get(&path).await.expect_ok();
         let page = page["events"].as_array().unwrap();
@@ -254,7 +254,7 @@ async fn run_client(
     loop {
         let mut connection = Connection::open(server, &mut rng, session, &cursor).await;
         connections += 1;
-        for _ in 0..1 + rng.below(40) {
+        for _ in 0..1 + rng.next_below(40) {
             let frame = connection.next().await;
             cursor.clone_from(&frame.cursor);
             runs += u32::from(frame.kind() == "done");

@@ -84,7 +84,7 @@ system = "You are researcher."
 approvals = { deadline = "10m" }
 "#;
 
-/// A server whose agents delegate: the message is `ask AGENT to TASK`.
+/// Returns a builder of a server whose agents delegate: the message is `ask AGENT to TASK`.
 pub(crate) fn setup(wire: ProviderProtocol) -> TestServerBuilder {
     let agent = "system = \"You are default.\"\ndelegates = [\"lead\", \"researcher\"]";
     TestServerBuilder::with_script(wire, &SCRIPT.replace("ORDER", ORDER))
@@ -92,7 +92,7 @@ pub(crate) fn setup(wire: ProviderProtocol) -> TestServerBuilder {
         .with_agent_config(agent)
 }
 
-/// The mirrored events of child sessions.
+/// Returns the mirrored events of child sessions.
 fn child_events(frames: &[Frame]) -> Vec<Value> {
     frames_of_kind(frames, "child_event").iter().map(|frame| frame.data["event"].clone()).collect()
 }
@@ -427,7 +427,7 @@ async fn s8_g6_child_usage_counts_towards_the_parent_budget() {
     };
     let child_tokens = spent(&events);
     assert!(child_tokens > 0.0);
-    let own: Vec<Value> = all.iter().map(|frame| frame.data.clone()).collect();
+    let parent_events: Vec<Value> = all.iter().map(|frame| frame.data.clone()).collect();
     // The next child gets the budget that the parent and the first child left.
     let frames = server.chat_to_end(&session, "ask researcher to look twice").await;
     let before: Vec<Value> = frames
@@ -437,7 +437,7 @@ async fn s8_g6_child_usage_counts_towards_the_parent_budget() {
         .collect();
     let events = child_events(&frames);
     let limit = &of_type(&events, "session_created")[0]["parent"]["bounds"]["budgets"][0]["limit"];
-    let expected = 2000.0 - spent(&own) - child_tokens - spent(&before);
+    let expected = 2000.0 - spent(&parent_events) - child_tokens - spent(&before);
     assert!((limit.as_f64().unwrap() - expected).abs() < 0.5, "{limit} {expected}");
 }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 on_both_wires!(e1_task_dialect_has_a_call_before_each_result);
 
-/// The data of event frames, without text deltas, whose division varies.
+/// Returns the data of event frames, without text deltas, whose division varies.
 fn event_data(frames: &[Frame]) -> Vec<Value> {
     frames.iter().filter(|frame| frame.kind() != "text").map(|frame| frame.data.clone()).collect()
 }

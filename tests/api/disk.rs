@@ -54,7 +54,7 @@ impl Disk {
         self.0.path()
     }
 
-    /// Path of the database on the disk.
+    /// Returns the path of the database on the disk.
     fn database(&self) -> String {
         self.path().join("greenroom.db").display().to_string()
     }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 /// Number of sessions of each kind.
 const SESSIONS: usize = 6;
 
-/// A script whose tool call takes `seconds`.
+/// Returns a script whose tool call takes `seconds`.
 fn scan_script(seconds: u32) -> String {
     format!(
         r#"
@@ -127,8 +127,8 @@ async fn d8_sigterm_under_load_drains_and_work_resumes_after_restart() {
             (retrying.text("reason"), &retrying.data["failures"]),
             ("the server restarted", &json!(0))
         );
-        let again = subscription.read_until("tool_call_attempt_started").await;
-        assert_eq!(again.last().unwrap().data["attempt"], 2);
+        let second_attempt = subscription.read_until("tool_call_attempt_started").await;
+        assert_eq!(second_attempt.last().unwrap().data["attempt"], 2);
         server.post(&format!("/agent/session/{session}/cancel"), json!({})).await.expect_ok();
         subscription.read_until("done").await;
     }

@@ -42,9 +42,9 @@ async fn g8_edited_arguments_are_the_ones_executed(wire: ProviderProtocol) {
         json!({ "steps": [step] })
     };
     // Invalid or forbidden arguments leave the approval pending.
-    let mut broken = order(5);
-    broken["quantity"] = json!("five");
-    let problem = server.post(&path, edit(broken)).await.expect_problem(422, "invalid_edit");
+    let mut mistyped = order(5);
+    mistyped["quantity"] = json!("five");
+    let problem = server.post(&path, edit(mistyped)).await.expect_problem(422, "invalid_edit");
     assert!(problem["detail"].as_str().unwrap().contains("/quantity"), "{problem}");
     let mut elsewhere = order(5);
     elsewhere["region_id"] = json!(99);
@@ -53,8 +53,8 @@ async fn g8_edited_arguments_are_the_ones_executed(wire: ProviderProtocol) {
     assert_eq!(server.get(&path).await.expect_ok()["state"], "pending");
 
     server.post(&path, edit(order(5))).await.expect_ok();
-    let again = server.post(&path, edit(order(5))).await.expect_ok();
-    assert_eq!(again["repeated"], true);
+    let repeated_reply = server.post(&path, edit(order(5))).await.expect_ok();
+    assert_eq!(repeated_reply["repeated"], true);
     server.post(&path, edit(order(6))).await.expect_problem(409, "already_decided");
     let rest = stream.read_to_end().await;
     let effects = server.effects();
@@ -110,8 +110,8 @@ async fn g9_session_grant_covers_calls_until_revoked(wire: ProviderProtocol) {
         |condition: &str| json!({"decision": "approve", "for_session": {"where": condition}});
     server.post(&path, granting("args.quantity <")).await.expect_problem(422, "invalid_grant");
     server.post(&path, granting("args.quantity <= 10")).await.expect_ok();
-    let again = server.post(&path, granting("args.quantity <= 10")).await.expect_ok();
-    assert_eq!(again["repeated"], true);
+    let repeated_reply = server.post(&path, granting("args.quantity <= 10")).await.expect_ok();
+    assert_eq!(repeated_reply["repeated"], true);
     for other in [granting("args.quantity <= 99"), json!({"decision": "approve"})] {
         let refused = server.post(&path, other).await.expect_problem(409, "already_decided");
         assert_eq!(refused["first"][0]["for_session"], json!({"where": "args.quantity <= 10"}));

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 on_both_wires!(t1_elicitation_is_answered_over_rest);
 
-/// A server whose model calls a tool that elicits a hangar.
+/// Returns a builder of a server whose model calls a tool that elicits a hangar.
 fn elicitation_setup(wire: ProviderProtocol) -> TestServerBuilder {
     TestServerBuilder::with_script(wire, &tool_call_script("choose_hangar", "{ type_id = 587 }"))
 }
@@ -57,8 +57,8 @@ async fn t1_elicitation_is_answered_over_rest(wire: ProviderProtocol) {
     let decided = &single_frame(&all, "approval_decided").data["answer"];
     assert_eq!(decided["value"], json!({"hangar": "frozen", "crates": 3}), "{decided}");
 
-    let again = server.post(&path, answer).await.expect_ok();
-    assert_eq!(again["repeated"], true);
+    let repeated_reply = server.post(&path, answer).await.expect_ok();
+    assert_eq!(repeated_reply["repeated"], true);
     let other = json!({"decision": "reject"});
     server.post(&path, other).await.expect_problem(409, "already_decided");
 }
@@ -106,8 +106,8 @@ async fn t1_d2_repeatable_tool_elicits_again_after_a_crash() {
     let (_, first) = start_until_elicitation(&server, &session).await;
     server.kill_and_restart().await;
     let answer = json!({"decision": "answer", "value": {"hangar": "north"}});
-    let late = server.post(&approval_path(&first), answer.clone()).await;
-    late.expect_problem(409, "approval_cancelled");
+    let late_reply = server.post(&approval_path(&first), answer.clone()).await;
+    late_reply.expect_problem(409, "approval_cancelled");
     let mut stream = server.subscribe(&session, "0").await;
     stream.read_until("approval_cancelled").await;
     let frames = stream.read_until("waiting_for_approval").await;

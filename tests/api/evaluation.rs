@@ -9,13 +9,13 @@ fn repository_root() -> &'static Path {
 }
 
 /// Runs `greenroom eval` with the tour's configuration in a temporary folder.
-async fn run_eval(cases: &Path, more: &[&str]) -> (Option<i32>, String) {
+async fn run_eval(cases: &Path, extra_args: &[&str]) -> (Option<i32>, String) {
     let folder = tempfile::tempdir().unwrap();
     let configuration = repository_root().join("examples/greenroom.toml");
     let market = market_binary();
     let text = |path: &Path| path.display().to_string();
     let (cases, configuration, market) = (text(cases), text(&configuration), text(&market));
-    let args = [&["eval", &cases, "--config", &configuration], more].concat();
+    let args = [&["eval", &cases, "--config", &configuration], extra_args].concat();
     let output = run(folder.path(), &args, &[("MARKET_COMMAND", &market)]).await;
     let files: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
     assert!(files.is_empty(), "the command leaves no files behind: {files:?}");

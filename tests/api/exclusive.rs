@@ -19,7 +19,7 @@ fn transfer_setup() -> TestServerBuilder {
     )
 }
 
-/// A session whose calls need no approval up to a budget of 1,000,000 ISK.
+/// Creates a session whose calls need no approval up to a budget of 1,000,000 ISK.
 async fn unrestricted_session(server: &TestServer) -> String {
     let limit = json!({"amount": 1_000_000, "unit": "ISK"});
     let settings = json!({"autonomy_level": 3, "budget_limit": limit});
@@ -51,7 +51,7 @@ async fn start_run_of_other_user(server: &TestServer) -> String {
     session
 }
 
-/// The maximum number of concurrent calls of a tool, and the number of its calls.
+/// Returns the maximum number of concurrent calls of a tool, and the number of its calls.
 fn max_concurrency(spans: &[Value], tool: &str) -> (usize, usize) {
     let (mut running, mut max, mut total) = (0, 0, 0);
     for span in spans.iter().filter(|span| span["tool"] == tool) {

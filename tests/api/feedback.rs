@@ -26,7 +26,7 @@ async fn run_order(server: &TestServer, session: &str, decision: &str) -> Vec<Fr
     server.subscribe(session, &after.to_string()).await.read_until("done").await
 }
 
-/// The lines of an export.
+/// Returns the lines of an export.
 async fn export(server: &TestServer, query: &str) -> Vec<Value> {
     let response = server.get(&format!("/agent/export{query}")).await;
     assert_eq!(response.status, 200, "{}", response.body);
@@ -52,17 +52,17 @@ async fn c5_feedback_is_stored_counted_and_exported(wire: ProviderProtocol) {
     run_order(&server, &session, "reject").await;
 
     let rate = |stars: u8| json!({"session_id": session, "message_id": message, "rating": stars});
-    let given = server.post("/agent/feedback", rate(2)).await.expect_ok();
-    assert_eq!(given["run_id"], single_frame(&frames, "done").data["run_id"], "{given}");
+    let response = server.post("/agent/feedback", rate(2)).await.expect_ok();
+    assert_eq!(response["run_id"], single_frame(&frames, "done").data["run_id"], "{response}");
     let mut better = rate(5);
     better["comment"] = json!("quick and right");
     server.post("/agent/feedback", better).await.expect_ok();
     let verdict = json!({"session_id": session, "call_id": call, "verdict": "good"});
     server.post("/agent/feedback", verdict).await.expect_ok();
     let all = server.events(&session).await;
-    let given: Vec<_> = all.iter().filter(|event| event["type"] == "feedback_given").collect();
-    assert_eq!(given.len(), 3);
-    assert_eq!((&given[1]["rating"], &given[1]["about"]), (&json!(5), &json!("message")));
+    let ratings: Vec<_> = all.iter().filter(|event| event["type"] == "feedback_given").collect();
+    assert_eq!(ratings.len(), 3);
+    assert_eq!((&ratings[1]["rating"], &ratings[1]["about"]), (&json!(5), &json!("message")));
 
     // A later rating of the same user replaces the earlier one.
     let counted = server.get("/agent/statistics").await.expect_ok();
@@ -167,8 +167,12 @@ async fn c5_users_export_their_own_sessions_and_admins_all() {
     let secret = key.body["key"].as_str().or(key.body["secret"].as_str()).unwrap().to_owned();
     let get =
         |path: &str| send(server.request_without_token(Method::GET, path).bearer_auth(&secret));
-    let own = get("/agent/export").await;
-    assert_eq!(own.body["user_id"], "ann", "only the session of this user: {}", own.body);
+    let own_export = get("/agent/export").await;
+    assert_eq!(
+        own_export.body["user_id"], "ann",
+        "only the session of this user: {}",
+        own_export.body
+    );
     get("/agent/export?user=bob").await.expect_problem(403, "forbidden");
     get("/agent/statistics?user=bob").await.expect_problem(403, "forbidden");
     let counted = get("/agent/statistics").await.expect_ok();

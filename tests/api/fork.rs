@@ -101,8 +101,8 @@ async fn s1_session_can_be_forked_at_each_event() {
     // A fork of a fork of a closed session.
     server.delete(&format!("/agent/session/{session}")).await.expect_ok();
     let forked = fork(&server, &session, json!({"title": "Second"})).await;
-    let again = fork(&server, forked["session_id"].as_str().unwrap(), json!({})).await;
-    assert_eq!(again["title"], "Second");
-    let all = server.chat_to_end(again["session_id"].as_str().unwrap(), "again").await;
+    let second_fork = fork(&server, forked["session_id"].as_str().unwrap(), json!({})).await;
+    assert_eq!(second_fork["title"], "Second");
+    let all = server.chat_to_end(second_fork["session_id"].as_str().unwrap(), "again").await;
     assert_eq!(single_frame(&all, "done").data["outcome"], "completed");
 }

@@ -37,7 +37,7 @@ fn types(frames: &[Value]) -> Vec<&str> {
     types
 }
 
-/// The concatenated text deltas, without those of discarded messages.
+/// Returns the concatenated text deltas, without those of discarded messages.
 fn streamed_text(frames: &[Value]) -> String {
     let discarded: Vec<_> = frames
         .iter()
@@ -172,7 +172,7 @@ async fn s5_repeated_request_streams_the_remainder(wire: ProviderProtocol) {
     );
 }
 
-/// The ids of the calls for which approval is requested, in order.
+/// Returns the ids of the calls for which approval is requested, in order.
 fn requested_call_ids(frames: &[Value]) -> Vec<Value> {
     let requests = of_type(frames, "tool.approval.request").into_iter();
     requests.map(|frame| frame["toolCallId"].clone()).collect()
@@ -366,8 +366,8 @@ async fn x2_x4_invalid_and_foreign_requests_are_rejected_and_the_socket_stays_op
     socket.send(json!({"type": "chat.send", "id": "r-1", "content": "again"})).await;
     let frames = socket.read_until("chat.stream.end").await;
     assert_eq!(streamed_text(&frames), "Here I am.");
-    let own = frames[0]["sessionId"].as_str().unwrap();
-    assert_ne!(own, foreign);
-    let session = server.get(&format!("/agent/session/{own}")).await.expect_ok();
+    let own_session = frames[0]["sessionId"].as_str().unwrap();
+    assert_ne!(own_session, foreign);
+    let session = server.get(&format!("/agent/session/{own_session}")).await.expect_ok();
     assert_eq!(session["user_id"], "eve");
 }

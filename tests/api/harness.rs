@@ -42,7 +42,7 @@ pub(crate) struct TestServerBuilder {
 }
 
 impl TestServerBuilder {
-    /// A server with the script of the market example, without its delays.
+    /// Returns a builder of a server with the script of the market example, without its delays.
     pub(crate) fn tour(wire: ProviderProtocol) -> Self {
         let path = repository_root().join("examples/rehearsal/market.toml");
         let script = std::fs::read_to_string(path).expect("the script of the tour is readable");
@@ -51,7 +51,7 @@ impl TestServerBuilder {
         Self::with_script(wire, &script.replace(slow, "").replace("delay_ms = 70", "delay_ms = 5"))
     }
 
-    /// A server with the given script.
+    /// Returns a builder of a server with the given script.
     pub(crate) fn with_script(wire: ProviderProtocol, script: &str) -> Self {
         Self {
             wire,
@@ -194,15 +194,16 @@ fn repository_root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Path of the market's binary. Tests don't build it: built alone, it would be compiled with other
-/// features, and so would everything built after it.
+/// Returns the path of the market's binary. Tests don't build it: built alone, it would be compiled
+/// with other features, and so would everything built after it.
 pub(crate) fn market_binary() -> PathBuf {
     let path = Path::new(env!("CARGO_BIN_EXE_greenroom")).with_file_name("greenroom-market");
     assert!(path.exists(), "{} is missing: run `cargo build --workspace`", path.display());
     path
 }
 
-/// A command for the `greenroom` binary, without environment variables that change its behaviour.
+/// Builds a command for the `greenroom` binary, without environment variables that change its
+/// behaviour.
 fn greenroom_command(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_greenroom"));
     command.current_dir(folder).kill_on_drop(true);
@@ -318,7 +319,7 @@ impl TestServer {
         self.server.as_ref().expect("the server runs")
     }
 
-    /// The server's base URL, `http://…`.
+    /// Returns the server's base URL, `http://…`.
     pub(crate) fn url(&self) -> &str {
         &self.server().address
     }
@@ -339,7 +340,7 @@ impl TestServer {
         self.wait_for_exit().await
     }
 
-    /// The process id of the server.
+    /// Returns the process id of the server.
     pub(crate) fn pid(&self) -> i32 {
         let id = self.server().child.id();
         id.and_then(|id| i32::try_from(id).ok()).expect("the process runs")
@@ -380,12 +381,12 @@ impl TestServer {
         self.start().await;
     }
 
-    /// A request with the administrator's token.
+    /// Builds a request with the administrator's token.
     pub(crate) fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
         self.request_without_token(method, path).bearer_auth(TOKEN)
     }
 
-    /// A request without a token.
+    /// Builds a request without a token.
     pub(crate) fn request_without_token(
         &self,
         method: Method,
@@ -471,7 +472,7 @@ impl TestServer {
         self.stream(request.header("last-event-id", last_event_id)).await
     }
 
-    /// All events of a session, read page by page.
+    /// Reads all events of a session, page by page.
     pub(crate) async fn events(&self, session: &str) -> Vec<Value> {
         let (mut events, mut after) = (Vec::new(), json!(0));
         loop {
@@ -491,12 +492,12 @@ impl TestServer {
         Socket::open(&self.url().replacen("http", "ws", 1), path).await
     }
 
-    /// The effects that the market recorded.
+    /// Reads the effects that the market recorded.
     pub(crate) fn effects(&self) -> Vec<Value> {
         read_json_lines(&self.folder.path().join("market.jsonl"))
     }
 
-    /// The calls that reached the market.
+    /// Reads the calls that reached the market.
     pub(crate) fn calls(&self) -> Vec<Value> {
         read_json_lines(&self.folder.path().join("calls.jsonl"))
     }

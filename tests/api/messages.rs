@@ -37,18 +37,18 @@ async fn s6_cancel_from_another_client_keeps_the_text(wire: ProviderProtocol) {
     let rest = stream.read_to_end().await;
     let stopped = &single_frame(&rest, "message_completed").data;
     assert_eq!(stopped["stopped"], true);
-    let kept = stopped["text"].as_str().unwrap();
+    let stopped_text = stopped["text"].as_str().unwrap();
     assert!(
-        kept.starts_with(&received) && STALLED_TEXT.starts_with(kept),
-        "{received:?}, {kept:?}"
+        stopped_text.starts_with(&received) && STALLED_TEXT.starts_with(stopped_text),
+        "{received:?}, {stopped_text:?}"
     );
     let done = &single_frame(&rest, "done").data;
     assert_eq!(done["outcome"], "cancelled");
     // G6: the output tokens are counted, although the provider reported no usage.
     let tokens = done["usage"]["output_tokens"].as_u64().unwrap();
-    assert!(tokens >= kept.len() as u64 / 3, "{tokens} for {kept:?}");
+    assert!(tokens >= stopped_text.len() as u64 / 3, "{tokens} for {stopped_text:?}");
     let messages = server.get(&format!("/agent/session/{session}/messages")).await.expect_ok();
-    assert_eq!(messages["messages"][1]["content"], kept);
+    assert_eq!(messages["messages"][1]["content"], stopped_text);
     assert_eq!(messages["messages"][1]["stopped"], true);
     // No run is left to cancel, and the session stays usable.
     let path = format!("/agent/session/{session}/cancel");
@@ -57,7 +57,7 @@ async fn s6_cancel_from_another_client_keeps_the_text(wire: ProviderProtocol) {
     // The next model request contains only the text received before the cancellation.
     let request = server.rehearsal.requests().pop().unwrap().body.to_string();
     let has_rest = request.contains("second half of it.");
-    assert!(request.contains(kept.trim_end()) && !has_rest, "{request}");
+    assert!(request.contains(stopped_text.trim_end()) && !has_rest, "{request}");
 }
 
 async fn s4_message_is_queued_during_a_run(wire: ProviderProtocol) {
@@ -219,10 +219,10 @@ async fn s1_sessions_are_listed_read_renamed_and_closed() {
     server.delete(&path).await.expect_ok();
     let closed = server.get(&path).await.expect_ok();
     assert_eq!(closed["status"], "closed");
-    let late = json!({"session_id": ids[0], "message": "again"});
-    server.post("/agent/chat", late).await.expect_problem(409, "session_closed");
-    let kept = server.get(&format!("{path}/messages")).await.expect_ok();
-    assert_eq!(kept["messages"][1]["content"], "Here I am.");
+    let late_message = json!({"session_id": ids[0], "message": "again"});
+    server.post("/agent/chat", late_message).await.expect_problem(409, "session_closed");
+    let messages = server.get(&format!("{path}/messages")).await.expect_ok();
+    assert_eq!(messages["messages"][1]["content"], "Here I am.");
 }
 
 #[actix_web::test]

@@ -36,8 +36,8 @@ async fn run_script(
     (server, session, frames)
 }
 
-/// A script whose rule for "go" has the given fault. The rule for "again" is the first one, because
-/// after a run without an answer the next model request contains both messages.
+/// Returns a script whose rule for "go" has the given fault. The rule for "again" is the first one,
+/// because after a run without an answer the next model request contains both messages.
 fn failing_script(fault: &str) -> String {
     format!(
         r#"
@@ -58,10 +58,11 @@ text = "The whole answer is longer than thirty characters."
 const COMPLETE_TEXT: &str = "The whole answer is longer than thirty characters.";
 
 async fn m3_overloaded_provider_is_retried(wire: ProviderProtocol) {
-    for (status, more, least_ms) in
+    for (status, extra_field, least_ms) in
         [(429, ", retry_after = 1", 1000), (529, "", 0), (500, "", 0), (408, "", 0)]
     {
-        let script = failing_script(&format!("fail = {{ status = {status}, times = 1{more} }}"));
+        let script =
+            failing_script(&format!("fail = {{ status = {status}, times = 1{extra_field} }}"));
         let (_server, _, frames) = run_script(wire, &script).await;
         let retry = &single_frame(&frames, "step_retrying").data;
         assert!(retry["delay_ms"].as_u64().unwrap() >= least_ms, "{status}: {retry}");

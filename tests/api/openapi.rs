@@ -20,7 +20,7 @@ impl Document {
         Self { content: response.expect_ok(), called_operations: BTreeSet::new() }
     }
 
-    /// The most specific path template of the document that matches `path`.
+    /// Returns the most specific path template of the document that matches `path`.
     fn path_template(&self, path: &str) -> String {
         let path = path.split('?').next().unwrap();
         let parts: Vec<_> = path.split('/').collect();
@@ -225,7 +225,7 @@ async fn every_operation_conforms_to_the_openapi_document() {
     assert_eq!(missing, Vec::<&str>::new(), "this test calls every operation");
 }
 
-/// The ids of all operations.
+/// Returns the ids of all operations.
 fn operation_ids(document: &Value) -> impl Iterator<Item = &str> {
     let items = document["paths"].as_object().unwrap().values();
     let operations = items.flat_map(|item| item.as_object().unwrap().values());

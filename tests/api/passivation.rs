@@ -30,11 +30,11 @@ async fn wait_until_passivated(server: &TestServer, session: &str) {
 }
 
 /// Starts a server and a session that waits for approval of an order; returns both and the plan.
-async fn start_passivated_approval(more: &str) -> (TestServer, String, serde_json::Value) {
+async fn start_passivated_approval(extra_config: &str) -> (TestServer, String, serde_json::Value) {
     let script = tool_call_script("market_order_create", ORDER);
     let setup = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script);
-    let server = setup.with_config(&format!("{IDLE}{more}")).start().await;
-    let agent = if more.is_empty() { "default" } else { "hasty" };
+    let server = setup.with_config(&format!("{IDLE}{extra_config}")).start().await;
+    let agent = if extra_config.is_empty() { "default" } else { "hasty" };
     let session = server.create_session(json!({"agent": agent, "autonomy_level": 1})).await;
     let body = json!({"session_id": session, "message": "go", "until": "pause"});
     let frames = server.chat_with(body).await.read_to_end().await;

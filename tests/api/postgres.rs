@@ -11,7 +11,7 @@ use greenroom::{rehearsal::ProviderProtocol, store::DatabaseLocation};
 use serde_json::json;
 use std::process::Output;
 
-/// A server with this database, whose model proposes an order.
+/// Starts a server with this database, whose model proposes an order.
 async fn start_with_order_tool(address: &str) -> TestServer {
     let script = tool_call_script("market_order_create", ORDER);
     TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script)
@@ -39,8 +39,11 @@ async fn d5_approval_on_postgresql_survives_sigkill() {
     let mut stream = server.chat(&session, "go").await;
     let request = stream.read_until("waiting_for_approval").await.last().unwrap().data.clone();
     server.kill_and_restart().await;
-    let again = server.wait_for_event(&session, "waiting_for_approval").await;
-    assert_eq!(single_frame(&again, "waiting_for_approval").data["plan"], request["plan"]);
+    let events_after_restart = server.wait_for_event(&session, "waiting_for_approval").await;
+    assert_eq!(
+        single_frame(&events_after_restart, "waiting_for_approval").data["plan"],
+        request["plan"]
+    );
     let body = json!({"session_id": session, "plan_id": request["plan_id"]});
     server.post("/agent/execute", body).await.expect_ok();
     let all = server.wait_for_event(&session, "done").await;

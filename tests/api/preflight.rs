@@ -34,7 +34,8 @@ fn order_toml(quantity: u64) -> String {
     )
 }
 
-/// A script whose model plans orders of the quantities `planned`, then places those of `placed`.
+/// Returns a script whose model plans orders of the quantities `planned`, then places those of
+/// `placed`.
 fn preflight_script(planned: &[u64], placed: &[u64]) -> String {
     let step = |quantity: &u64| {
         format!(
@@ -54,7 +55,7 @@ fn preflight_script(planned: &[u64], placed: &[u64]) -> String {
         script.push_str(&format!("[[rule]]\nuser = \"go\"\nstep = {step}\n{reply}"));
     }
     for (condition, text) in
-        [("system = 'changed by the person'\n", "I was told of the change."), ("", "Placed.")]
+        [("system = 'changed by the approver'\n", "I was told of the change."), ("", "Placed.")]
     {
         script.push_str(&format!(
             "[[rule]]\nuser = \"go\"\nstep = {}\n{condition}[[rule.reply]]\ntext = \"{text}\"\n",
@@ -254,8 +255,13 @@ async fn g14_plan_survives_crashes_and_covers_each_call_once(wire: ProviderProto
     let pending = "/agent/approvals?state=pending";
     let mut subscription = server.subscribe(&session, "0").await;
     subscription.read_until("waiting_for_approval").await;
-    let again = subscription.read_until("waiting_for_approval").await;
-    assert_eq!(again.last().unwrap().data["plan"]["kind"], "plan", "{}", format_frames(&again));
+    let second_approval = subscription.read_until("waiting_for_approval").await;
+    assert_eq!(
+        second_approval.last().unwrap().data["plan"]["kind"],
+        "plan",
+        "{}",
+        format_frames(&second_approval)
+    );
     assert_eq!(server.effects().len(), 1);
     server.kill_and_restart().await;
     let approvals = server.get(pending).await.expect_ok()["approvals"].clone();

@@ -78,9 +78,9 @@ async fn s1_session_purged_while_running_is_removed_everywhere(wire: ProviderPro
 async fn s1_database_files_contain_no_purged_text_after_stop() {
     let mut server =
         TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE).start().await;
-    let (purged, kept) = (server.create_session_at(1).await, server.create_session_at(1).await);
+    let (purged, retained) = (server.create_session_at(1).await, server.create_session_at(1).await);
     server.chat_to_end(&purged, "again unforgettable").await;
-    server.chat_to_end(&kept, "again remembered").await;
+    server.chat_to_end(&retained, "again remembered").await;
     server.delete(&format!("/agent/session/{purged}?purge=true")).await.expect_ok();
     assert!(server.stop().await.success());
     let files_contain = |text: &str| {

@@ -62,12 +62,12 @@ impl ScriptedGateway {
         Self { url, received }
     }
 
-    /// The server's base URL, `http://…`.
+    /// Returns the server's base URL, `http://…`.
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
 
-    /// The frames and the POST requests (`path` and `body`) that the client sent.
+    /// Returns the frames and the POST requests (`path` and `body`) that the client sent.
     pub(crate) fn received(&self) -> Vec<Value> {
         self.received.lock().expect("the lock is not poisoned").clone()
     }

@@ -27,7 +27,8 @@ text = "Here I am."
 pub(crate) const STALLED_TEXT: &str =
     "This is the first half of what I say, and then there is a second half of it.";
 
-/// A script that calls one tool with these arguments for the message "go", and quotes its result.
+/// Returns a script that calls one tool with these arguments for the message "go", and quotes its
+/// result.
 pub(crate) fn tool_call_script(tool: &str, arguments: &str) -> String {
     format!(
         r#"

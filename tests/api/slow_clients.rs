@@ -50,14 +50,14 @@ async fn slow_client(server: &TestServer, session: &str) -> TcpStream {
     stream
 }
 
-/// The resident memory of the server process, in bytes.
+/// Returns the resident memory of the server process, in bytes.
 fn resident_memory(server: &TestServer) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
 }
 
-/// The number of subscribers of a session.
+/// Returns the number of subscribers of a session.
 async fn subscriber_count(server: &TestServer, session: &str) -> u64 {
     let path = format!("/admin/actors?prefix=/subscribers/{session}&kind=Subscriber");
     server.get(&path).await.expect_ok()["total"].as_u64().unwrap()

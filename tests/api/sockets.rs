@@ -145,7 +145,7 @@ async fn x4_frame_with_excessive_length_is_rejected_before_its_payload_arrives()
     });
     let close = close_frame.await.expect("the server closes the connection");
     assert_eq!(u16::from_be_bytes([close[0], close[1]]), 1009);
-    assert_eq!(&close[2..], b"frame too large");
+    assert_eq!(&close[2..], b"message exceeds the limit of 1048576 bytes");
 }
 
 #[actix_web::test]

@@ -41,7 +41,7 @@ impl Stream {
         Self { response, unread: Vec::new(), ready: VecDeque::new() }
     }
 
-    /// The next frame, or `None` at the end of the stream.
+    /// Receives the next frame, or `None` at the end of the stream.
     pub(crate) async fn next(&mut self) -> Option<Frame> {
         loop {
             if let Some(frame) = self.ready.pop_front() {
@@ -166,14 +166,14 @@ impl Socket {
     }
 }
 
-/// The types of the frames; consecutive text deltas count as one.
+/// Returns the types of the frames; consecutive text deltas count as one.
 pub(crate) fn kinds(frames: &[Frame]) -> Vec<&str> {
     let mut kinds: Vec<_> = frames.iter().map(Frame::kind).collect();
     kinds.dedup_by(|next, before| *next == "text" && *before == "text");
     kinds
 }
 
-/// The types of the frames that are among `selected`; consecutive text deltas count as one.
+/// Returns the types of the frames that are among `selected`; consecutive text deltas count as one.
 pub(crate) fn kinds_of<'a>(frames: &'a [Frame], selected: &[&str]) -> Vec<&'a str> {
     let mut kinds: Vec<_> =
         frames.iter().map(Frame::kind).filter(|kind| selected.contains(kind)).collect();
@@ -181,23 +181,23 @@ pub(crate) fn kinds_of<'a>(frames: &'a [Frame], selected: &[&str]) -> Vec<&'a st
     kinds
 }
 
-/// The concatenated text deltas.
+/// Returns the concatenated text deltas.
 pub(crate) fn streamed_text(frames: &[Frame]) -> String {
     frames.iter().filter(|frame| frame.kind() == "text").map(|frame| frame.text("text")).collect()
 }
 
-/// The text of the last complete message.
+/// Returns the text of the last complete message.
 pub(crate) fn last_message_text(frames: &[Frame]) -> &str {
     let last = frames.iter().rev().find(|frame| frame.kind() == "message_completed");
     last.map_or("", |frame| frame.text("text"))
 }
 
-/// The frames of type `kind`.
+/// Returns the frames of type `kind`.
 pub(crate) fn frames_of_kind<'a>(frames: &'a [Frame], kind: &str) -> Vec<&'a Frame> {
     frames.iter().filter(|frame| frame.kind() == kind).collect()
 }
 
-/// The frame of type `kind`; panics unless there is exactly one.
+/// Returns the frame of type `kind`; panics unless there is exactly one.
 pub(crate) fn single_frame<'a>(frames: &'a [Frame], kind: &str) -> &'a Frame {
     let matches = frames_of_kind(frames, kind);
     assert_eq!(matches.len(), 1, "number of {kind} frames in {}", format_frames(frames));

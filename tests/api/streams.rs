@@ -10,7 +10,7 @@ use serde_json::Value;
 
 on_both_wires!(e3_two_clients_receive_the_same_stream_after_a_disconnect);
 
-/// The concatenated text deltas of a socket's frames.
+/// Returns the concatenated text deltas of a socket's frames.
 fn socket_text(frames: &[Value]) -> String {
     let texts = frames.iter().filter(|frame| frame["type"] == "text");
     texts.map(|frame| frame["payload"]["text"].as_str().unwrap()).collect()
@@ -57,7 +57,7 @@ async fn e3_two_clients_receive_the_same_stream_after_a_disconnect(wire: Provide
     assert_eq!(socket_text(&socket_frames[..1]).is_empty(), !starts_with_text);
 }
 
-/// The text streamed up to `cursor`.
+/// Returns the text streamed up to `cursor`.
 fn text_up_to(frames: &[Frame], cursor: &str) -> String {
     let offset: usize = cursor.split_once('.').unwrap().1.parse().unwrap();
     streamed_text(frames)[..offset].to_owned()
@@ -84,7 +84,7 @@ async fn e3_websocket_resumes_an_open_message() {
     }
 }
 
-/// The replayed events of a session, without text deltas, which are not stored.
+/// Returns the replayed events of a session, without text deltas, which are not stored.
 async fn replayed_events(server: &TestServer, session: &str) -> Vec<Value> {
     let frames = server.subscribe(session, "0").await.read_until("done").await;
     assert!(frames.iter().all(|frame| !frame.cursor.is_empty()), "{}", format_frames(&frames));

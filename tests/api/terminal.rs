@@ -35,7 +35,7 @@ fn size(columns: u16, rows: u16) -> PtySize {
     PtySize { rows, cols: columns, pixel_width: 0, pixel_height: 0 }
 }
 
-/// The environment of a user's command line that addresses the server at `url`.
+/// Returns the environment of a user's command line that addresses the server at `url`.
 pub(crate) fn environment(url: &str) -> Vec<(String, String)> {
     let path = std::env::var("PATH").unwrap_or_default();
     [
@@ -61,7 +61,7 @@ impl Terminal {
         Self::open_at(server.url(), server.folder(), columns, rows, args, env)
     }
 
-    /// Like [`Self::open`], for the server at `url`.
+    /// Opens the same terminal as [`Self::open`], for the server at `url`.
     pub(crate) fn open_at(
         url: &str,
         folder: &Path,
@@ -113,7 +113,7 @@ impl Terminal {
         self.press(&format!("{line}\r"));
     }
 
-    /// The rows of the screen and of the scrollback, without trailing blanks.
+    /// Returns the rows of the screen and of the scrollback, without trailing blanks.
     pub(crate) fn screen(&self) -> String {
         let mut output = self.output.lock().expect("the lock is not poisoned");
         let screen = output.emulator.screen_mut();
@@ -130,7 +130,7 @@ impl Terminal {
         lines.join("\n").trim_end().to_owned()
     }
 
-    /// [`Self::screen`] with each run of blanks and line breaks replaced by one space.
+    /// Returns [`Self::screen`] with each run of blanks and line breaks replaced by one space.
     pub(crate) fn text_on_one_line(&self) -> String {
         self.screen().split_whitespace().collect::<Vec<_>>().join(" ")
     }
@@ -152,7 +152,7 @@ impl Terminal {
         self.wait_until(text, |screen| screen.contains(text)).await;
     }
 
-    /// All bytes received from the program, as text.
+    /// Returns all bytes received from the program, as text.
     pub(crate) fn raw(&self) -> String {
         let output = self.output.lock().expect("the lock is not poisoned");
         String::from_utf8_lossy(&output.raw).into_owned()

@@ -93,14 +93,16 @@ async fn t2_tools_stay_listed_after_their_server_crashes() {
 
 #[actix_web::test]
 async fn t2_failed_tool_server_does_not_affect_others() {
-    let broken = "[mcpServers.broken]\ncommand = '/nonexistent/program'";
-    let server =
-        TestServerBuilder::tour(ProviderProtocol::Anthropic).with_config(broken).start().await;
+    let broken_server = "[mcpServers.broken]\ncommand = '/nonexistent/program'";
+    let server = TestServerBuilder::tour(ProviderProtocol::Anthropic)
+        .with_config(broken_server)
+        .start()
+        .await;
     let listed = server.get("/admin/actors?kind=ToolConnection").await.expect_ok();
     let actors = listed["actors"].as_array().unwrap();
-    let broken = actors.iter().find(|actor| actor["state"] != "ready").unwrap();
-    assert!(broken["path"].as_str().unwrap().ends_with("broken"), "{broken}");
-    assert!(!broken["last_error"].as_str().unwrap().is_empty(), "{broken}");
+    let connection = actors.iter().find(|actor| actor["state"] != "ready").unwrap();
+    assert!(connection["path"].as_str().unwrap().ends_with("broken"), "{connection}");
+    assert!(!connection["last_error"].as_str().unwrap().is_empty(), "{connection}");
     let servers = server.get("/agent/tools").await.expect_ok()["servers"].clone();
     let status = |name: &str| {
         let servers = servers.as_array().unwrap();

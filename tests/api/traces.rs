@@ -149,8 +149,8 @@ async fn a4_run_joins_the_callers_trace_across_a_restart(wire: ProviderProtocol)
     subscription.read_until("done").await;
     // An invalid header is ignored.
     let invalid = chat_request(&server, "again", "nonsense");
-    let own = server.stream(invalid).await.read_to_end().await;
-    let own = single_frame(&own, "done").text("run_id").replace('-', "");
+    let frames = server.stream(invalid).await.read_to_end().await;
+    let run_trace_id = single_frame(&frames, "done").text("run_id").replace('-', "");
     assert!(server.stop().await.success());
 
     let spans = collector.spans();
@@ -162,7 +162,7 @@ async fn a4_run_joins_the_callers_trace_across_a_restart(wire: ProviderProtocol)
         let parent = format!("00-{}-{}-01", hex(&run.trace_id), hex(&run.parent_span_id));
         assert_eq!(parent, CALLER, "{run:?}");
     }
-    assert_eq!((hex(&alone.trace_id), hex(&alone.parent_span_id)), (own, String::new()));
+    assert_eq!((hex(&alone.trace_id), hex(&alone.parent_span_id)), (run_trace_id, String::new()));
     let tool = spans.iter().find(|span| span.name == "execute_tool market_order_create").unwrap();
     assert_eq!((&tool.trace_id, &tool.parent_span_id), (&run.trace_id, &run.span_id));
     // The run's span starts before the restart and ends after it.

@@ -57,14 +57,14 @@ async fn g11_first_answer_wins_and_later_command_reports_it() {
     let path = format!("/agent/approvals/{id}");
     server.post(&path, json!({"decision": "reject", "reason": "not now"})).await;
 
-    let late = server.run(&["approvals", "approve", &id]).await;
-    assert_eq!((late.code, late.out.as_str()), (1, ""), "{late:?}");
+    let late_answer = server.run(&["approvals", "approve", &id]).await;
+    assert_eq!((late_answer.code, late_answer.out.as_str()), (1, ""), "{late_answer:?}");
     let texts = ["already decided differently", "rejected by admin at", "via REST: not now"];
-    assert!(texts.iter().all(|text| late.err.contains(text)), "{late:?}");
+    assert!(texts.iter().all(|text| late_answer.err.contains(text)), "{late_answer:?}");
 
-    let again = server.run(&["approvals", "reject", &id]).await;
-    assert_eq!(again.code, 0, "{again:?}");
-    again.assert_prints(&["already answered this way"]);
+    let repeated_answer = server.run(&["approvals", "reject", &id]).await;
+    assert_eq!(repeated_answer.code, 0, "{repeated_answer:?}");
+    repeated_answer.assert_prints(&["already answered this way"]);
 }
 
 #[tokio::test]

@@ -5,10 +5,10 @@ use crate::harness::TestWorkspace;
 #[tokio::test]
 async fn g1_each_tool_is_listed_with_risk_reason_and_verdicts() {
     let workspace = TestWorkspace::new();
-    let broken = "[mcpServers.mute]\ncommand = '/nowhere/to/be/found'\n";
+    let failing_server = "[mcpServers.mute]\ncommand = '/nowhere/to/be/found'\n";
     let text = workspace
         .configuration("[tools.\"*_order_create\"]\nrisk = \"critical\"\ntimeout = \"5s\"");
-    workspace.write("greenroom.toml", &(text + broken));
+    workspace.write("greenroom.toml", &(text + failing_server));
     let listed = workspace.run(&["tools"]).await;
     assert_eq!(listed.code, 0, "{listed:?}");
     listed.assert_prints(&[

@@ -37,7 +37,7 @@ const FAULT_WAIT_MAX: Duration = Duration::from_millis(1500);
 const SIGKILL: i32 = 9;
 
 /// The named fault points, each with the maximum number of times that it is passed before the kill.
-const POINTS: [(&str, usize); 10] = [
+const FAULT_POINTS: [(&str, usize); 10] = [
     ("before_append", 40),
     ("after_append", 40),
     ("before_decision", 2),
@@ -81,8 +81,8 @@ impl ClientContext {
     /// Waits until the server has an address and returns it.
     pub(crate) async fn address(&self) -> String {
         let mut address = self.address.clone();
-        let found = address.wait_for(Option::is_some).await.expect("the harness is open");
-        found.clone().expect("it was waited for")
+        let current = address.wait_for(Option::is_some).await.expect("the harness is open");
+        current.clone().expect("there is an address")
     }
 
     /// Sends a request once. `None` means that the outcome is unknown.
@@ -113,7 +113,7 @@ impl ClientContext {
     ) -> ApiResponse {
         loop {
             match self.request(method.clone(), path, body.clone()).await {
-                Some(answer) if answer.status != 503 => return answer,
+                Some(response) if response.status != 503 => return response,
                 Some(_) | None => retry_pause().await,
             }
         }
@@ -142,7 +142,7 @@ impl ClientContext {
     }
 
     /// Returns a number that is unique in this run.
-    pub(crate) fn number(&self) -> u64 {
+    pub(crate) fn next_number(&self) -> u64 {
         self.numbers.fetch_add(1, Relaxed) + 1
     }
 
@@ -161,8 +161,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 /// Returns the names of the fault points.
-pub(crate) fn points() -> impl Iterator<Item = &'static str> {
-    POINTS.iter().map(|(point, _)| *point)
+pub(crate) fn fault_points() -> impl Iterator<Item = &'static str> {
+    FAULT_POINTS.iter().map(|(point, _)| *point)
 }
 
 /// The properties in which servers differ.
@@ -181,7 +181,7 @@ pub(crate) struct CrashHarness {
     pub(crate) config: ServerConfig,
     folder: TempDir,
     address_sender: watch::Sender<Option<String>>,
-    chance: SeededRng,
+    rng: SeededRng,
     server: Option<ServerProcess>,
     /// Number of kills by fault point.
     pub(crate) kills: BTreeMap<&'static str, u32>,
@@ -196,13 +196,13 @@ struct ServerProcess {
 impl CrashHarness {
     pub(crate) fn new(config: ServerConfig, seed: u64) -> Self {
         greenroom::install_crypto();
-        let folder = tempfile::tempdir().expect("there is room for files");
-        let script = Script::parse(&script::script()).expect("the script is good");
+        let folder = tempfile::tempdir().expect("a temporary folder can be created");
+        let script = Script::parse(&script::script()).expect("the script is valid");
         let model =
             RehearsalServer::start(script, ([127, 0, 0, 1], 0).into()).expect("a port is free");
         let market = market_binary();
         let text = script::configuration(folder.path(), &model.url(), &market, config.lifecycle);
-        std::fs::write(folder.path().join("greenroom.toml"), text).expect("it can be written");
+        std::fs::write(folder.path().join("greenroom.toml"), text).expect("the file is writable");
         let (address_sender, address) = watch::channel(None);
         let client = reqwest::Client::builder().read_timeout(TEST_TIMEOUT).build();
         let clients = Arc::new(ClientContext {
@@ -214,9 +214,9 @@ impl CrashHarness {
             heads: watch::channel(None).0,
             numbers: AtomicU64::new(0),
         });
-        let chance = SeededRng::new(seed);
+        let rng = SeededRng::new(seed);
         let kills = BTreeMap::new();
-        Self { clients, config, folder, address_sender, chance, server: None, kills, _model: model }
+        Self { clients, config, folder, address_sender, rng, server: None, kills, _model: model }
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -225,18 +225,22 @@ impl CrashHarness {
 
     /// Runs the server until it is killed at a named point or at a random moment.
     pub(crate) async fn run_until_killed(&mut self) {
-        if self.chance.one_in(3) {
-            let moment = Duration::from_millis(self.chance.next() % 900);
-            assert!(self.start(None).await, "it does not die by itself: {}", self.log_tail());
+        if self.rng.one_in(3) {
+            let moment = Duration::from_millis(self.rng.next() % 900);
+            assert!(
+                self.start(None).await,
+                "the server died before it was killed: {}",
+                self.log_tail()
+            );
             tokio::time::sleep(moment).await;
             return self.kill("at a random moment").await;
         }
-        let (point, passes) = *self.chance.pick(&POINTS);
-        let fault = format!("{point}:{}", self.chance.below(passes) + 1);
+        let (point, passes) = *self.rng.pick(&FAULT_POINTS);
+        let fault = format!("{point}:{}", self.rng.next_below(passes) + 1);
         if !self.start(Some(&fault)).await {
             return self.record_fault_exit(point).await;
         }
-        let server = self.server.as_mut().expect("it was started");
+        let server = self.server.as_mut().expect("the server was started");
         match tokio::time::timeout(FAULT_WAIT_MAX, server.child.wait()).await {
             Ok(_) => self.record_fault_exit(point).await,
             Err(_) => self.kill("at a random moment").await,
@@ -245,7 +249,7 @@ impl CrashHarness {
 
     /// Starts the server; returns false if it died before it was ready.
     pub(crate) async fn start(&mut self, fault: Option<&str>) -> bool {
-        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.log());
+        let log_file = std::fs::OpenOptions::new().create(true).append(true).open(self.log_path());
         let database = match &self.config.database {
             Database::File => "greenroom.db",
             Database::Postgres(address) => address,
@@ -264,14 +268,14 @@ impl CrashHarness {
             .envs([("GREENROOM_LOG", "warn"), ("GREENROOM_DURABILITY", self.config.durability)])
             .envs(fault.map(|fault| ("GREENROOM_FAULT", fault)))
             .stdout(Stdio::piped())
-            .stderr(log.expect("the log can be written"))
+            .stderr(log_file.expect("the log is writable"))
             .kill_on_drop(true)
             .spawn()
             .expect("the program can be started");
-        let stdout = child.stdout.take().expect("it is piped");
+        let stdout = child.stdout.take().expect("stdout is piped");
         let server =
             self.server.insert(ServerProcess { child, lines: BufReader::new(stdout).lines() });
-        let found = async {
+        let address = async {
             while let Ok(Some(line)) = server.lines.next_line().await {
                 if let Some(address) = line.trim().strip_prefix("API ") {
                     return Some(address.trim().to_owned());
@@ -279,22 +283,23 @@ impl CrashHarness {
             }
             None
         };
-        let found = tokio::time::timeout(TEST_TIMEOUT, found).await.expect("it starts or dies");
-        self.address_sender.send_replace(found.clone());
-        found.is_some()
+        let address = tokio::time::timeout(TEST_TIMEOUT, address).await;
+        let address = address.expect("the server starts or exits");
+        self.address_sender.send_replace(address.clone());
+        address.is_some()
     }
 
     async fn kill(&mut self, moment: &'static str) {
-        let mut server = self.server.take().expect("it runs");
+        let mut server = self.server.take().expect("the server runs");
         // The server may just have reached its fault point.
         drop(server.child.start_kill());
-        let status = server.child.wait().await.expect("its end is known");
+        let status = server.child.wait().await.expect("the exit status is known");
         self.record_kill(status, moment);
     }
 
     async fn record_fault_exit(&mut self, point: &'static str) {
-        let mut server = self.server.take().expect("it ran");
-        let status = server.child.wait().await.expect("its end is known");
+        let mut server = self.server.take().expect("the server was started");
+        let status = server.child.wait().await.expect("the exit status is known");
         self.record_kill(status, point);
     }
 
@@ -304,20 +309,20 @@ impl CrashHarness {
         *self.kills.entry(point).or_default() += 1;
     }
 
-    fn log(&self) -> PathBuf {
+    fn log_path(&self) -> PathBuf {
         self.folder().join("server.log")
     }
 
     /// Returns the last lines of the server's log.
     pub(crate) fn log_tail(&self) -> String {
-        let log = std::fs::read_to_string(self.log()).unwrap_or_default();
+        let log = std::fs::read_to_string(self.log_path()).unwrap_or_default();
         let mut lines: Vec<_> = log.lines().rev().take(40).collect();
         lines.reverse();
         lines.join("\n")
     }
 
     /// Keeps the files after the test and returns their folder.
-    pub(crate) fn keep_files(&mut self) -> PathBuf {
+    pub(crate) fn persist_files(&mut self) -> PathBuf {
         self.folder.disable_cleanup(true);
         self.folder().to_owned()
     }

@@ -58,8 +58,8 @@ const UNANSWERED_SHARE: usize = 4;
 
 #[actix_web::test]
 async fn d1_d2_d3_nothing_is_lost_and_nothing_is_done_twice() {
-    let kills = number("CRASH_KILLS").unwrap_or(KILLS);
-    let servers = number("CRASH_SERVERS").unwrap_or(SERVERS).max(1);
+    let kills = parse_variable("CRASH_KILLS").unwrap_or(KILLS);
+    let servers = parse_variable("CRASH_SERVERS").unwrap_or(SERVERS).max(1);
     let configs = (0..servers).map(|index| server_config(Database::File, index));
     let counts = run_all("SQLite", kills, configs.collect()).await;
     if kills >= KILLS {
@@ -69,7 +69,7 @@ async fn d1_d2_d3_nothing_is_lost_and_nothing_is_done_twice() {
 
 #[actix_web::test]
 async fn d5_nothing_is_lost_and_nothing_is_done_twice_on_postgresql() {
-    let kills = number("CRASH_KILLS").unwrap_or(KILLS) / POSTGRES_SHARE;
+    let kills = parse_variable("CRASH_KILLS").unwrap_or(KILLS) / POSTGRES_SHARE;
     let mut configs = Vec::new();
     for index in 0..POSTGRES_SERVERS {
         // One server with each durability.
@@ -88,10 +88,10 @@ fn server_config(database: Database, index: u64) -> ServerConfig {
 
 /// Runs all servers in parallel; prints and returns the counts.
 async fn run_all(database: &str, kills: u64, configs: Vec<ServerConfig>) -> BTreeMap<String, u64> {
-    let seed = number("CRASH_SEED").unwrap_or_else(|| uuid::Uuid::new_v4().as_u64_pair().0);
+    let seed = parse_variable("CRASH_SEED").unwrap_or_else(|| uuid::Uuid::new_v4().as_u64_pair().0);
     let servers = configs.len() as u64;
     eprintln!("on {database}: CRASH_SEED={seed} kills={kills} servers={servers}");
-    let began = Instant::now();
+    let started_at = Instant::now();
     let runs = (0..).zip(configs).map(|(index, config)| {
         let share = kills / servers + u64::from(index < kills % servers);
         run_server(config, seed.wrapping_add(index), share)
@@ -99,17 +99,18 @@ async fn run_all(database: &str, kills: u64, configs: Vec<ServerConfig>) -> BTre
     let outcomes = join_all(runs).await;
     let mut counts = BTreeMap::new();
     for outcome in &outcomes {
-        for (what, count) in &outcome.counts {
-            *counts.entry(what.clone()).or_insert(0) += count;
+        for (label, count) in &outcome.counts {
+            *counts.entry(label.clone()).or_insert(0) += count;
         }
     }
     // One write, because another test may be printing too.
     let lines: Vec<_> =
-        counts.iter().map(|(what, count)| format!("  {count:>8} {what}\n")).collect();
-    eprintln!("on {database} in {:.0?}:\n{}", began.elapsed(), lines.concat());
-    let broken: Vec<_> = outcomes.iter().flat_map(|outcome| &outcome.violations).collect();
-    assert!(broken.is_empty(), "CRASH_SEED={seed}: {} violations:\n{}", broken.len(), {
-        let lines: Vec<_> = broken.iter().take(20).map(|what| what.as_str()).collect();
+        counts.iter().map(|(label, count)| format!("  {count:>8} {label}\n")).collect();
+    eprintln!("on {database} in {:.0?}:\n{}", started_at.elapsed(), lines.concat());
+    let violations: Vec<_> = outcomes.iter().flat_map(|outcome| &outcome.violations).collect();
+    assert!(violations.is_empty(), "CRASH_SEED={seed}: {} violations:\n{}", violations.len(), {
+        let lines: Vec<_> =
+            violations.iter().take(20).map(|violation| violation.as_str()).collect();
         lines.join("\n")
     });
     assert_eq!(counts.get("kills").copied().unwrap_or_default(), kills);
@@ -118,8 +119,9 @@ async fn run_all(database: &str, kills: u64, configs: Vec<ServerConfig>) -> BTre
 
 /// Fails if something was never exercised, since a run without activity would pass too.
 fn assert_coverage(counts: &BTreeMap<String, u64>) {
-    let kills = harness::points().chain(["at a random moment"]).map(|it| format!("kills {it}"));
-    let played = [
+    let kills =
+        harness::fault_points().chain(["at a random moment"]).map(|point| format!("kills {point}"));
+    let activities = [
         "approvals unknown_outcome",
         "approvals plan",
         "approvals budget",
@@ -141,12 +143,13 @@ fn assert_coverage(counts: &BTreeMap<String, u64>) {
         "sessions waiting",
         "effects of the market",
     ];
-    for what in kills.chain(played.map(str::to_owned)) {
-        assert!(counts.contains_key(&what), "never seen: {what}: {counts:?}");
+    for label in kills.chain(activities.map(str::to_owned)) {
+        assert!(counts.contains_key(&label), "no {label} in {counts:?}");
     }
 }
 
-fn number(variable: &str) -> Option<u64> {
+/// Parses an environment variable as a number. Returns `None` if it is not set.
+fn parse_variable(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{variable} must be a number, not `{text}`")))
 }
@@ -158,12 +161,12 @@ struct CrashTestResult {
 }
 
 async fn run_server(config: ServerConfig, seed: u64, kills: u64) -> CrashTestResult {
-    let mut chance = SeededRng::new(seed);
-    let mut harness = CrashHarness::new(config, chance.next());
+    let mut rng = SeededRng::new(seed);
+    let mut harness = CrashHarness::new(config, rng.next());
     let context = harness.clients.clone();
     let users: Vec<_> =
-        (0..USERS).map(|_| spawn(users::run_user(context.clone(), chance.next()))).collect();
-    let approver = spawn(users::run_approver(context.clone(), chance.next()));
+        (0..USERS).map(|_| spawn(users::run_user(context.clone(), rng.next()))).collect();
+    let approver = spawn(users::run_approver(context.clone(), rng.next()));
     for _ in 0..kills {
         harness.run_until_killed().await;
     }
@@ -174,55 +177,55 @@ async fn run_server(config: ServerConfig, seed: u64, kills: u64) -> CrashTestRes
         subscribers.extend(user.expect("the user task does not panic"));
     }
     approver.await.expect("the approver task does not panic");
-    let sessions = settle_sessions(&context, &mut chance).await;
+    let sessions = settle_sessions(&context, &mut rng).await;
     let heads = sessions.iter().map(|(id, session)| (id.clone(), session.events.len() as u64));
     context.heads.send_replace(Some(heads.collect()));
     join_all(subscribers).await;
     let (database, folder) = (&harness.config.database, harness.folder());
     let stored = collect::load_stored_seqs(database, folder).await;
-    let spent = collect::spent(database, folder).await;
+    let spent = collect::load_spending(database, folder).await;
     let history = History {
         sessions,
         stored,
         acknowledged: lock(&context.acknowledged).clone(),
         subscriber_logs: lock(&context.subscriber_logs).clone(),
         market_calls: collect::read_market_calls(folder),
-        effects: collect::effects(folder),
-        answers: collect::answers(folder),
+        effects: collect::read_effects(folder),
+        answers: collect::read_answers(folder),
         spent,
     };
     let violations = checker::find_violations(&history);
-    let mut broken: Vec<_> = violations.iter().map(ToString::to_string).collect();
-    if !broken.is_empty() {
-        broken.push(format!("its files are in {}", harness.keep_files().display()));
+    let mut violations: Vec<_> = violations.iter().map(ToString::to_string).collect();
+    if !violations.is_empty() {
+        violations.push(format!("the files are in {}", harness.persist_files().display()));
     }
-    CrashTestResult { counts: counts(&harness, &history), violations: broken }
+    CrashTestResult { counts: count_activities(&harness, &history), violations }
 }
 
 /// Answers open approvals, except for some, until all sessions are settled; returns the sessions.
 async fn settle_sessions(
     context: &Arc<ClientContext>,
-    chance: &mut SeededRng,
+    rng: &mut SeededRng,
 ) -> BTreeMap<String, history::Session> {
-    let mut left = Vec::<Value>::new();
+    let mut unanswered = Vec::<Value>::new();
     let settle = async {
         loop {
-            let waiting = users::list_pending_approvals(context).await;
-            let new_approvals: Vec<_> = waiting
+            let pending = users::list_pending_approvals(context).await;
+            let new_approvals: Vec<_> = pending
                 .into_iter()
-                .filter(|approval| left.iter().all(|id| *id != approval["approval_id"]))
+                .filter(|approval| unanswered.iter().all(|id| *id != approval["approval_id"]))
                 .collect();
             for approval in &new_approvals {
                 // A running elicitation keeps its session running, so it must be answered.
-                let may_wait = approval["kind"] != "elicitation";
+                let may_stay_open = approval["kind"] != "elicitation";
                 // Keep at least two, so that a run always ends with waiting sessions.
-                if may_wait && (left.len() < 2 || chance.one_in(UNANSWERED_SHARE)) {
-                    left.push(approval["approval_id"].clone());
+                if may_stay_open && (unanswered.len() < 2 || rng.one_in(UNANSWERED_SHARE)) {
+                    unanswered.push(approval["approval_id"].clone());
                 } else {
-                    users::answer_approval(context, chance, approval).await;
+                    users::answer_approval(context, rng, approval).await;
                 }
             }
-            if new_approvals.is_empty() && collect::is_settled(context, &left).await {
+            if new_approvals.is_empty() && collect::is_settled(context, &unanswered).await {
                 return;
             }
             retry_pause().await;
@@ -230,13 +233,14 @@ async fn settle_sessions(
     };
     // The checker reports sessions that have not settled by then.
     drop(tokio::time::timeout(TEST_TIMEOUT, settle).await);
-    collect::sessions(context).await
+    collect::load_sessions(context).await
 }
 
-fn counts(harness: &CrashHarness, history: &History) -> BTreeMap<String, u64> {
+/// Counts what happened in a run, by label.
+fn count_activities(harness: &CrashHarness, history: &History) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::<String, u64>::new();
-    let mut add = |what: &str, count: usize| {
-        *counts.entry(what.to_owned()).or_default() += count as u64;
+    let mut add = |label: &str, count: usize| {
+        *counts.entry(label.to_owned()).or_default() += count as u64;
     };
     for (point, kills) in &harness.kills {
         add("kills", *kills as usize);

@@ -11,7 +11,7 @@ const AFTERWARDS: &str = r#"
 [[rule]]
 user = 'number (?P<n>\d+)'
 [[rule.reply]]
-text = "This is what became of number {{ n }}: {{ last | length }} results, and that is all."
+text = "Number {{ n }} has {{ last | length }} results."
 "#;
 
 /// Sets of tools that one message calls at once, with their arguments.
@@ -53,7 +53,7 @@ pub(crate) fn script() -> String {
     for (name, calls) in CALL_RULES {
         script.push_str(&format!(
             "[[rule]]\nuser = '^{name} number (?P<n>\\d+)'\nstep = 0\n\
-             [[rule.reply]]\ntext = \"Let me see about number {{{{ n }}}}.\"\n"
+             [[rule.reply]]\ntext = \"Calling the tools for number {{{{ n }}}}.\"\n"
         ));
         for (tool, arguments) in calls {
             script.push_str(&format!(
@@ -79,12 +79,12 @@ text = "Zoë über Ærø – 🚀 number {{ item }} of the fleet goes home; "
 user = '^limit number'
 fail = { status = 429, times = 1 }
 [[rule.reply]]
-text = "I was asked too often, and am back again."
+text = "The limit was exceeded once."
 [[rule]]
 user = '^cut number'
 cut = { after = 40, times = 1 }
 [[rule.reply]]
-text = "This is the first half of what I say, and then there is a second half of it."
+text = "This is the first half of the answer, and then there is a second half of it."
 "#,
     );
     script.push_str(AFTERWARDS);
@@ -92,10 +92,10 @@ text = "This is the first half of what I say, and then there is a second half of
 }
 
 /// Returns a random message.
-pub(crate) fn random_message(chance: &mut SeededRng, number: u64) -> String {
+pub(crate) fn random_message(rng: &mut SeededRng, number: u64) -> String {
     let others = ["story", "limit", "cut"];
     let names: Vec<_> = CALL_RULES.iter().map(|(name, _)| *name).chain(others).collect();
-    format!("{} number {number}", chance.pick(&names))
+    format!("{} number {number}", rng.pick(&names))
 }
 
 /// Returns true if the message is sent with preflight.

@@ -42,7 +42,7 @@ pub(crate) async fn run_subscriber(
         _ = in_use.wait_for(|in_use| !in_use) => {}
     }
     let mut heads = context.heads.subscribe();
-    let head = match heads.wait_for(Option::is_some).await.expect("the context is there").as_ref() {
+    let head = match heads.wait_for(Option::is_some).await.expect("the context exists").as_ref() {
         Some(heads) => heads.get(&subscriber.subscriber_log.session).copied().unwrap_or_default(),
         None => 0,
     };
@@ -109,8 +109,8 @@ impl SubscriberClient {
         let base = context.address().await.replacen("http", "ws", 1);
         let url =
             format!("{base}/agent/stream/{}?after={}", self.subscriber_log.session, self.cursor);
-        let mut request = url.into_client_request().expect("it is an address");
-        let bearer = format!("Bearer {TOKEN}").parse().expect("it is a header");
+        let mut request = url.into_client_request().expect("the URL is valid");
+        let bearer = format!("Bearer {TOKEN}").parse().expect("the header is valid");
         request.headers_mut().insert("authorization", bearer);
         let mut socket = match tokio_tungstenite::connect_async(request).await {
             Ok((socket, _)) => socket,

@@ -164,8 +164,9 @@ pub(crate) fn http(name: &str, url: &str, allow_private: bool) -> ToolServerConf
     ToolServerConfig::new(name, ToolTransport::Http { url: url.to_owned(), headers, allow_private })
 }
 
-/// The path of the market's program. This function does not build it: a build of that package alone
-/// would use other features, and the next build would have to compile everything again.
+/// Returns the path of the market's program. This function does not build it: a build of that
+/// package alone would use other features, and the next build would have to compile everything
+/// again.
 pub(crate) fn market_binary() -> &'static Path {
     static MARKET: OnceLock<PathBuf> = OnceLock::new();
     MARKET.get_or_init(|| {
@@ -175,7 +176,7 @@ pub(crate) fn market_binary() -> &'static Path {
     })
 }
 
-/// The path of a program that `scripts/test-deps.sh` installs.
+/// Returns the path of a program that `scripts/test-deps.sh` installs.
 pub(crate) fn test_dep(path: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/test-deps").join(path);
     assert!(path.exists(), "{} is missing: run scripts/test-deps.sh", path.display());

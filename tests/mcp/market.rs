@@ -150,7 +150,7 @@ fn t4_result_of_50_mb_is_truncated_without_buffering_it() {
     });
 }
 
-/// Peak memory of this process, in KiB.
+/// Returns the peak memory of this process, in KiB.
 fn peak_memory_kib() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();

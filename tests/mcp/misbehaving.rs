@@ -15,7 +15,7 @@ use crate::harness::{
     TEST_TIMEOUT, ToolServerFixture, http, run, stdio, stdio_env, test_dep, tool_call,
 };
 
-/// Configuration of the server `odd_server.py` in one of its modes.
+/// Returns the configuration of the server `odd_server.py` in one of its modes.
 fn misbehaving_server(mode: &str) -> greenroom::tool::ToolServerConfig {
     misbehaving_server_with_env(mode, &[])
 }
@@ -28,7 +28,7 @@ fn misbehaving_server_with_env(
     stdio_env("odd", test_dep("venv/bin/python"), &[script, mode], env)
 }
 
-/// The reason for which the server could not be started.
+/// Returns the reason for which the server could not be started.
 fn start_error(fixture: &ToolServerFixture, server: &str) -> String {
     let ServerStatus { state, reason, tools, .. } = fixture.status(server);
     assert_eq!((state, tools), (ServerState::BackingOff, 0));
@@ -68,10 +68,12 @@ fn r1_late_result_is_delivered_after_timeout_or_cancellation() {
     run(async {
         let fixture = ToolServerFixture::start([misbehaving_server("late_result")]).await;
         for (timeout, is_cancelled) in [(Duration::from_millis(50), false), (TEST_TIMEOUT, true)] {
-            let (late, mut late_results) = mpsc::channel(1);
+            let (sender, mut late_results) = mpsc::channel(1);
             let call = ToolCall {
                 timeout: Some(timeout),
-                late_result: LateResultHandler::new(move |outcome| late.try_send(outcome).unwrap()),
+                late_result: LateResultHandler::new(move |outcome| {
+                    sender.try_send(outcome).unwrap()
+                }),
                 ..tool_call("first", json!({}))
             };
             let (progress, cancel) = (mpsc::channel(1).0, CancellationToken::new());
@@ -100,7 +102,7 @@ fn t2_silent_program_is_unavailable_after_start_timeout() {
         silent.start_timeout = Duration::from_millis(200);
         let fixture = ToolServerFixture::start([silent]).await;
         let reason = start_error(&fixture, "silent");
-        assert!(reason.starts_with("no answer within 200ms"), "{reason}");
+        assert!(reason.starts_with("no response within 200ms"), "{reason}");
     });
 }
 

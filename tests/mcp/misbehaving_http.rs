@@ -111,7 +111,8 @@ fn t4_too_large_result_is_rejected_with_reason() {
         let (fixture, _) = start().await;
         let outcome = fixture.call("huge", json!({})).await;
         let ToolOutcome::Failed { error, .. } = outcome else { panic!("{outcome:?}") };
-        assert!(error.starts_with("the tool answered, but its answer has more than 16777216"));
+        let expected = "the tool's response exceeds the limit of 16777216 bytes and was not read";
+        assert!(error.starts_with(expected), "{error}");
     });
 }
 

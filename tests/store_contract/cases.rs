@@ -32,7 +32,7 @@ macro_rules! contract {
 }
 
 /// Declares a test of each existing case.
-macro_rules! whole_contract {
+macro_rules! contract_tests {
     ($open:path) => {
         crate::cases::contract! { $open:
             d1_d7_every_event_type_round_trips,
@@ -63,7 +63,7 @@ macro_rules! whole_contract {
     };
 }
 
-pub(crate) use {contract, whole_contract};
+pub(crate) use {contract, contract_tests};
 
 type JournalUnderTest = Arc<dyn Journal>;
 
@@ -146,7 +146,7 @@ pub(crate) async fn missing_entries_load_as_empty(journal: JournalUnderTest) {
     assert_eq!(journal.list_approvals(query).await.unwrap(), []);
 }
 
-/// Compare-and-append.
+/// An append succeeds only at the head of the log.
 pub(crate) async fn d1_append_not_at_head_conflicts(journal: JournalUnderTest) {
     let id = session_id(1);
     assert!(is_conflict(&journal.append(message_commit(id, 1, 1, "too early")).await));
@@ -171,9 +171,10 @@ pub(crate) async fn conflicting_append_stores_nothing(journal: JournalUnderTest)
     let late_row = SessionRow { title: Some("late".to_owned()), ..row.clone() };
     let late_approval = approval_row(1, 1, "alice", ApprovalState::Cancelled);
     let late_new_approval = approval_row(2, 1, "alice", ApprovalState::Pending);
-    let late = message_commit(session_id(1), 0, 3, "late");
-    let late = with_rows(late, Some(late_row), vec![late_approval, late_new_approval]);
-    assert!(is_conflict(&journal.append(late).await));
+    let late_commit = message_commit(session_id(1), 0, 3, "late");
+    let late_commit =
+        with_rows(late_commit, Some(late_row), vec![late_approval, late_new_approval]);
+    assert!(is_conflict(&journal.append(late_commit).await));
 
     assert_eq!(read_log(&*journal, session_id(1)).await.len(), 2);
     assert_eq!(journal.load_session(session_id(1)).await.unwrap(), Some(row));
@@ -487,7 +488,8 @@ pub(crate) async fn g4_settings_are_stored_by_user(journal: JournalUnderTest) {
     assert_eq!(journal.load_settings(&user("carol")).await.unwrap(), None);
 }
 
-/// A commit of a new session that records spending, on condition that it stays within `limit`.
+/// Returns a commit of a new session that records spending, on condition that it stays within
+/// `limit`.
 fn spending(n: u32, day: Day, amount: f64, limit: Option<(BudgetPeriod, f64)>) -> Commit {
     let measure = || BudgetMeasure::from_unit("ISK \u{1F980} 'x'");
     let precondition =

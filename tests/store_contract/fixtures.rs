@@ -27,12 +27,12 @@ use uuid::Uuid;
 /// 2026-01-01T00:00:00Z, in milliseconds.
 pub(crate) const NEW_YEAR: i64 = 1_767_225_600_000;
 
-/// Id of test session `n`. A higher `n` sorts as created later.
+/// Returns the id of test session `n`. A higher `n` sorts as created later.
 pub(crate) fn session_id(n: u32) -> SessionId {
     SessionId(uuid(1, n))
 }
 
-/// Id of test approval `n`. A higher `n` sorts as requested later.
+/// Returns the id of test approval `n`. A higher `n` sorts as requested later.
 pub(crate) fn approval_id(n: u32) -> ApprovalId {
     ApprovalId(uuid(2, n))
 }
@@ -51,20 +51,21 @@ pub(crate) fn record(seq: u64, event: SessionEvent) -> EventRecord {
     EventRecord { seq: Seq(seq), at, run_id: None, step: None, event }
 }
 
-/// A message event that is distinguished by its text.
+/// Returns a message event that is distinguished by its text.
 pub(crate) fn message_event(seq: u64, text: &str) -> EventRecord {
     let message_id = MessageId::parse(&format!("m-{seq}")).unwrap();
     let digest = Digest::hash_bytes(text.as_bytes());
     record(seq, SessionEvent::MessageAccepted { message_id, text: text.into(), digest })
 }
 
-/// A commit after event `head` that changes only the log, no rows.
+/// Returns a commit after event `head` that changes only the log, no rows.
 pub(crate) fn commit(session_id: SessionId, head: u64, records: Vec<EventRecord>) -> Commit {
     let projection = Projection::default();
     Commit { session_id, expected_head: Seq(head), records: records.into(), projection }
 }
 
-/// A commit of `count` events after event `head`; each text is `text` and the event's number.
+/// Returns a commit of `count` events after event `head`; each text is `text` and the event's
+/// number.
 pub(crate) fn message_commit(session_id: SessionId, head: u64, count: u64, text: &str) -> Commit {
     let numbered_event = |seq| message_event(seq, &format!("{text} {seq}"));
     commit(session_id, head, (head + 1..=head + count).map(numbered_event).collect())
@@ -113,7 +114,8 @@ pub(crate) fn approval_row(n: u32, session: u32, owner: &str, state: ApprovalSta
     }
 }
 
-/// The parent of a child session: a call of session `parent`, whose run is also the root run.
+/// Returns the parent of a child session: a call of session `parent`, whose run is also the root
+/// run.
 pub(crate) fn parent(parent: u32) -> Parent {
     let (session_id, run_id) = (session_id(parent), RunId(uuid(3, parent)));
     Parent {
@@ -165,7 +167,7 @@ pub(crate) fn decision(n: u32) -> PlanStepDecision {
     }
 }
 
-/// One event of each type; some types occur twice, with different optional fields.
+/// Returns one event of each type; some types occur twice, with different optional fields.
 pub(crate) fn all_events() -> Vec<EventRecord> {
     let sessions_and_runs = session_events().into_iter().chain(run_events());
     let calls_and_approvals = call_events().into_iter().chain(approval_events());
@@ -380,7 +382,7 @@ fn approval_events() -> Vec<SessionEvent> {
     ]
 }
 
-/// A grant in which every field is set.
+/// Returns a grant in which every field is set.
 pub(crate) fn grant() -> Grant {
     Grant {
         grant_id: GrantId(uuid(6, 1)),
@@ -392,7 +394,7 @@ pub(crate) fn grant() -> Grant {
     }
 }
 
-/// All events of a session.
+/// Reads all events of a session.
 pub(crate) async fn read_log(journal: &dyn Journal, session_id: SessionId) -> Vec<EventRecord> {
     journal.load_events(session_id, Seq(0), usize::MAX).await.unwrap()
 }

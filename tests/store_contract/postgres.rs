@@ -14,22 +14,22 @@ pub(crate) async fn open_with(address: &str, options: StoreOptions) -> Store {
     Store::open(database, options).await.unwrap()
 }
 
-async fn fresh_with(durability: Durability) -> (Arc<dyn Journal>, ()) {
+async fn open_empty_with(durability: Durability) -> (Arc<dyn Journal>, ()) {
     let address = Postgres::shared().create_database().await;
     let options = StoreOptions { durability, ..StoreOptions::default() };
     (Arc::new(open_with(&address, options).await), ())
 }
 
 mod durability_fsync {
-    async fn fresh() -> (std::sync::Arc<dyn super::Journal>, ()) {
-        super::fresh_with(super::Durability::Fsync).await
+    async fn open_empty() -> (std::sync::Arc<dyn super::Journal>, ()) {
+        super::open_empty_with(super::Durability::Fsync).await
     }
-    crate::cases::whole_contract! { fresh }
+    crate::cases::contract_tests! { open_empty }
 }
 
 mod durability_process {
-    async fn fresh() -> (std::sync::Arc<dyn super::Journal>, ()) {
-        super::fresh_with(super::Durability::Process).await
+    async fn open_empty() -> (std::sync::Arc<dyn super::Journal>, ()) {
+        super::open_empty_with(super::Durability::Process).await
     }
-    crate::cases::whole_contract! { fresh }
+    crate::cases::contract_tests! { open_empty }
 }

@@ -266,8 +266,8 @@ async fn d5_disconnected_process_cannot_write_after_takeover() {
     assert_eq!(read_log(&first, session_id(1)).await.len(), 4, "reads still work");
     drop(second);
     wait_until_available(&first).await;
-    let late = first.append(message_commit(session_id(1), 2, 1, "first")).await;
-    assert!(is_conflict(&late), "the cached head was cleared: {late:?}");
+    let outdated_append = first.append(message_commit(session_id(1), 2, 1, "first")).await;
+    assert!(is_conflict(&outdated_append), "the cached head was cleared: {outdated_append:?}");
     first.append(message_commit(session_id(1), 4, 1, "first")).await.unwrap();
 }
 

@@ -76,12 +76,12 @@ async fn fill(connection: &mut PgConnection) {
             'action', CASE n % 1000 WHEN 1 THEN 'key_created' ELSE 'tool_call_completed' END)::text
         FROM unnest($1::uuid[]) WITH ORDINALITY AS ids (id, n)";
     sqlx::query(audit).bind(&ids).execute(&mut *connection).await.unwrap();
-    let more = "UPDATE audit_head SET n = 101000;
+    let further_rows = "UPDATE audit_head SET n = 101000;
         INSERT INTO spending (user_id, measure, day, amount)
         SELECT 'user-' || u, measure, day, 1.0 FROM generate_series(0, 99) AS u,
                unnest(ARRAY['tokens', 'usd', 'ISK']) AS measure, generate_series(20000, 20333) AS day;
         INSERT INTO user_settings SELECT 'user-' || u, '{}' FROM generate_series(0, 99) AS u";
-    sqlx::raw_sql(more).execute(connection).await.unwrap();
+    sqlx::raw_sql(further_rows).execute(connection).await.unwrap();
 }
 
 /// Runs every query of the store once.
@@ -181,7 +181,7 @@ async fn add_keys(store: &Store) {
     }
 }
 
-/// By table: the number of rows read by sequential scans, and the number of index scans.
+/// Returns, by table, the number of rows read by sequential scans, and the number of index scans.
 async fn scan_counts(connection: &mut PgConnection) -> BTreeMap<String, (i64, i64)> {
     // A connection reports its statistics at the latest when it is closed.
     let others = "SELECT count(*) FROM pg_stat_activity

@@ -29,7 +29,7 @@ pub(crate) async fn execute(connection: &mut SqliteConnection, sql: &'static str
     sqlx::raw_sql(sql).execute(connection).await.unwrap();
 }
 
-async fn fresh_with(durability: Durability) -> (Arc<dyn Journal>, TempDir) {
+async fn open_empty_with(durability: Durability) -> (Arc<dyn Journal>, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let options = StoreOptions { durability, ..StoreOptions::default() };
     let journal = Store::open(&folder.path().join("green.db"), options).await.unwrap();
@@ -37,17 +37,17 @@ async fn fresh_with(durability: Durability) -> (Arc<dyn Journal>, TempDir) {
 }
 
 mod durability_fsync {
-    async fn fresh() -> (std::sync::Arc<dyn super::Journal>, super::TempDir) {
-        super::fresh_with(super::Durability::Fsync).await
+    async fn open_empty() -> (std::sync::Arc<dyn super::Journal>, super::TempDir) {
+        super::open_empty_with(super::Durability::Fsync).await
     }
-    crate::cases::whole_contract! { fresh }
+    crate::cases::contract_tests! { open_empty }
 }
 
 mod durability_process {
-    async fn fresh() -> (std::sync::Arc<dyn super::Journal>, super::TempDir) {
-        super::fresh_with(super::Durability::Process).await
+    async fn open_empty() -> (std::sync::Arc<dyn super::Journal>, super::TempDir) {
+        super::open_empty_with(super::Durability::Process).await
     }
-    crate::cases::whole_contract! { fresh }
+    crate::cases::contract_tests! { open_empty }
 }
 
 /// Stores at least one entry of each kind; every write is acknowledged.
@@ -132,8 +132,8 @@ async fn d4_waiting_commits_are_written_as_one_group() {
     assert!((1..=2).contains(&written), "{written} transactions");
 }
 
-/// Number of transactions in the write-ahead log: the last frame of each contains the size of the
-/// database.
+/// Returns the number of transactions in the write-ahead log: the last frame of each contains the
+/// size of the database.
 fn commits_in_log(path: &Path) -> usize {
     const HEADER: usize = 32;
     const FRAME: usize = 24 + 4096;

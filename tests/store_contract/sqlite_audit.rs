@@ -37,7 +37,7 @@ async fn rows(journal: &Store) -> Vec<AuditRow> {
     journal.list_audit_rows(everything()).await.unwrap()
 }
 
-/// The content of the rows without `n`.
+/// Returns the content of the rows without `n`.
 fn contents(rows: &[AuditRow]) -> Vec<Value> {
     let content = |row: &AuditRow| {
         let Value::Object(mut content) = serde_json::from_str(&row.content).unwrap() else {
@@ -137,10 +137,10 @@ async fn x6_concurrent_writes_keep_chain_valid() {
     let journal = open(&path).await;
     let commits = join_all((1..=60).map(|n| journal.append(closed(n, 0))));
     let entries = join_all((0..20).map(|n| journal.append_audit(entry(&n.to_string()))));
-    let late = join_all((1..=20).map(|n| journal.append(closed(n, 5))));
-    let (commits, entries, late) = futures::join!(commits, entries, late);
+    let outdated_commits = join_all((1..=20).map(|n| journal.append(closed(n, 5))));
+    let (commits, entries, outdated_commits) = futures::join!(commits, entries, outdated_commits);
     assert!(commits.into_iter().chain(entries).all(|result| result.is_ok()));
-    assert!(late.iter().all(is_conflict));
+    assert!(outdated_commits.iter().all(is_conflict));
     let numbers: Vec<u64> = rows(&journal).await.iter().map(|row| row.n).collect();
     assert_eq!(numbers, (1..=80).collect::<Vec<_>>());
     assert_eq!(verify_audit(&path, None).await.unwrap().n, 80);
@@ -190,7 +190,7 @@ fn denied(seq: u64) -> greenroom_core::session::EventRecord {
     crate::fixtures::record(seq, denied.event)
 }
 
-/// An intact audit log of five rows, with its path and its chain head.
+/// Creates an intact audit log of five rows, with its path and its chain head.
 async fn valid_audit_log() -> (TempDir, PathBuf, ChainHead) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("green.db");

@@ -178,7 +178,7 @@ impl Postgres {
     }
 }
 
-/// A command that runs as the user who may own the server.
+/// Builds a command that runs as the user who may own the server.
 fn command(program: &Path) -> Command {
     let mut command = Command::new(program);
     let (user, group) = server_user();
@@ -191,14 +191,14 @@ fn command(program: &Path) -> Command {
 }
 
 fn own_user() -> u32 {
-    fs::metadata("/proc/self").map_or(0, |own| own.uid())
+    fs::metadata("/proc/self").map_or(0, |process| process.uid())
 }
 
 /// Returns the user and group ids for the server.
 fn server_user() -> (u32, u32) {
-    let own = fs::metadata("/proc/self").expect("there is a /proc");
-    if own.uid() != 0 {
-        return (own.uid(), own.gid());
+    let process = fs::metadata("/proc/self").expect("there is a /proc");
+    if process.uid() != 0 {
+        return (process.uid(), process.gid());
     }
     let users = fs::read_to_string("/etc/passwd").expect("there are users");
     let named = |name: &str| {

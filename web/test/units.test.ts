@@ -140,7 +140,7 @@ describe("workflows", () => {
 
   it("c3 are matched with name prefixes first", () => {
     const all = [workflow("order-review"), workflow("restock"), workflow("review")];
-    expect(matchWorkflows(all, "/re").map((property) => property.name)).toEqual(["restock", "review", "order-review"]);
+    expect(matchWorkflows(all, "/re").map((workflow) => workflow.name)).toEqual(["restock", "review", "order-review"]);
     expect(matchWorkflows(all, "/").length).toBe(3);
   });
 
@@ -189,7 +189,7 @@ describe("actor tree", () => {
   it("a1 places actors under their path, also under nodes without an actor", () => {
     const tree = buildTree([actor("/sessions/a"), actor("/sessions/a/steps/1", { waiting: { for_whom: "x", since: "" } }), actor("/desk")]);
     expect(tree.map((branch) => [branch.name, branch.actor !== null, branch.count, branch.waiting])).toEqual([["sessions", false, 2, 1], ["desk", true, 1, 0]]);
-    const waiting = filterTree(tree, (property) => property.waiting !== null);
+    const waiting = filterTree(tree, (actor) => actor.waiting !== null);
     expect(waiting).toHaveLength(1);
     expect(waiting[0]!.children[0]!.children[0]!.children[0]!.path).toBe("/sessions/a/steps/1");
   });

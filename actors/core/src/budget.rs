@@ -163,7 +163,8 @@ fn scale_of(amount: f64) -> f64 {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Expense {
     /// The name of a tool, or another description of the item.
-    pub what: String,
+    #[serde(rename = "what")]
+    pub item: String,
     /// The amount.
     pub amount: f64,
 }
@@ -221,7 +222,7 @@ impl ToolCosts {
         let mut expenses: Vec<_> = by_tool
             .into_iter()
             .filter(|(_, amount)| *amount > 0.0)
-            .map(|(tool, amount)| Expense { what: tool.to_owned(), amount })
+            .map(|(tool, amount)| Expense { item: tool.to_owned(), amount })
             .collect();
         expenses.sort_by(|left, right| right.amount.total_cmp(&left.amount));
         expenses
@@ -368,10 +369,10 @@ mod tests {
         assert_eq!(costs.spent("ISK", BudgetPeriod::Month, today), 110.0);
         assert_eq!(costs.spent("ISK", BudgetPeriod::Total, today), 111.0);
         let expected = [("sell", 100.0), ("buy", 11.0)];
-        let found = costs.expenses("ISK", BudgetPeriod::Total, today);
-        let found: Vec<_> =
-            found.iter().map(|expense| (expense.what.as_str(), expense.amount)).collect();
-        assert_eq!(found, expected);
+        let actual = costs.expenses("ISK", BudgetPeriod::Total, today);
+        let actual: Vec<_> =
+            actual.iter().map(|expense| (expense.item.as_str(), expense.amount)).collect();
+        assert_eq!(actual, expected);
     }
 
     #[test]

@@ -52,8 +52,9 @@ impl FromStr for DurationLimit {
 impl fmt::Display for ConfigDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let milliseconds = self.0.as_millis();
-        let whole = |factor: u64| milliseconds.is_multiple_of(u128::from(factor));
-        let fitting = UNITS.into_iter().find(|(_, factor)| milliseconds > 0 && whole(*factor));
+        let is_multiple = |factor: u64| milliseconds.is_multiple_of(u128::from(factor));
+        let fitting =
+            UNITS.into_iter().find(|(_, factor)| milliseconds > 0 && is_multiple(*factor));
         let (unit, factor) = fitting.unwrap_or(("ms", 1));
         write!(f, "{}{unit}", milliseconds / u128::from(factor))
     }

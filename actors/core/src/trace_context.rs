@@ -109,8 +109,8 @@ mod tests {
     fn a4_run_joins_trace_of_its_request() {
         let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         let parent: TraceContext = parent.parse().unwrap();
-        let own = TraceContext::for_run(run(), Some(parent));
-        assert_eq!(own.to_string(), "00-4bf92f3577b34da6a3ce929d0e0e4736-80000000000000ab-01");
+        let joined = TraceContext::for_run(run(), Some(parent));
+        assert_eq!(joined.to_string(), "00-4bf92f3577b34da6a3ce929d0e0e4736-80000000000000ab-01");
         assert_eq!(serde_json::from_value(serde_json::json!(parent)).ok(), Some(parent));
     }
 

@@ -208,12 +208,15 @@ fn m1_conversation_that_providers_reject_is_adapted() {
     check_anthropic(&body);
     assert_eq!(body.get("system"), None);
     assert_eq!(body["tool_choice"], json!({"type": "none"}));
-    let own = [id(1).to_string(), "functions_add_0".to_owned(), id(3).to_string()];
+    let result_ids = [id(1).to_string(), "functions_add_0".to_owned(), id(3).to_string()];
     let results: Vec<_> = body["messages"][4]["content"].as_array().unwrap().iter().collect();
     let result = |index: usize| (&results[index]["tool_use_id"], &results[index]["content"]);
-    assert_eq!(result(0), (&json!(own[0]), &json!("Error 7")));
-    assert_eq!(result(1), (&json!(own[1]), &json!("error: the call has no recorded result")));
-    assert_eq!(result(2), (&json!(own[2]), &json!("(no output)")));
+    assert_eq!(result(0), (&json!(result_ids[0]), &json!("Error 7")));
+    assert_eq!(
+        result(1),
+        (&json!(result_ids[1]), &json!("error: the call has no recorded result"))
+    );
+    assert_eq!(result(2), (&json!(result_ids[2]), &json!("(no output)")));
     assert_eq!(results[3]["text"], "steered");
 
     let body = openai_body(&request);

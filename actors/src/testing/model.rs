@@ -46,50 +46,55 @@ impl ModelReply {
     pub fn text(text: &str) -> Self {
         text.chars()
             .fold(Self::new(), |reply, character| reply.delta(&character.to_string()))
-            .done()
+            .finished()
     }
 
     /// Creates a complete reply that calls these tools with these arguments.
     pub fn with_calls<'a>(calls: impl IntoIterator<Item = (&'a str, Value)>) -> Self {
-        Self::new().then_calls(calls)
+        Self::new().finished_with_calls(calls)
     }
 
     /// Appends an action.
-    pub fn then(mut self, action: StreamAction) -> Self {
+    pub fn with_action(mut self, action: StreamAction) -> Self {
         self.0.push(action);
         self
     }
 
     /// Appends a text delta.
     pub fn delta(self, text: &str) -> Self {
-        self.then(StreamAction::Emit(vec![Delta::Text(text.to_owned())]))
+        self.with_action(StreamAction::Emit(vec![Delta::Text(text.to_owned())]))
     }
 
     /// Appends a wait at the gate.
     pub fn wait(self, gate: &Gate) -> Self {
-        self.then(StreamAction::Wait(gate.clone()))
+        self.with_action(StreamAction::Wait(gate.clone()))
     }
 
     /// Appends calls of these tools and completes the reply.
-    pub fn then_calls<'a>(mut self, calls: impl IntoIterator<Item = (&'a str, Value)>) -> Self {
+    pub fn finished_with_calls<'a>(
+        mut self,
+        calls: impl IntoIterator<Item = (&'a str, Value)>,
+    ) -> Self {
         for (index, (tool, arguments)) in (0..).zip(calls) {
             let (provider_id, tool) = (format!("call_{index}"), tool.to_owned());
             let fragment = arguments.to_string();
             let start = Delta::CallStarted { index, provider_id, tool };
-            self = self
-                .then(StreamAction::Emit(vec![start, Delta::CallArguments { index, fragment }]));
+            self = self.with_action(StreamAction::Emit(vec![
+                start,
+                Delta::CallArguments { index, fragment },
+            ]));
         }
         self.complete(StopReason::ToolUse)
     }
 
     /// Completes the reply.
-    pub fn done(self) -> Self {
+    pub fn finished(self) -> Self {
         self.complete(StopReason::EndTurn)
     }
 
     fn complete(self, reason: StopReason) -> Self {
         let deltas = vec![Delta::Usage(USAGE), Delta::Stopped(reason), Delta::Finished];
-        self.then(StreamAction::Emit(deltas))
+        self.with_action(StreamAction::Emit(deltas))
     }
 }
 
@@ -131,7 +136,7 @@ impl ScriptedModel {
         }
         let no_reply = || {
             let failure = ModelFailure::permanent("the test script has no more replies");
-            ModelReply::new().then(StreamAction::Fail(failure))
+            ModelReply::new().with_action(StreamAction::Fail(failure))
         };
         lock(&self.handler).as_mut().map_or_else(no_reply, |handler| handler(request))
     }

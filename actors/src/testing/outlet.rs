@@ -67,7 +67,7 @@ impl CollectingOutlet {
     /// Panics if there is none within [`super::TEST_TIMEOUT`].
     pub async fn wait_for<T>(
         &self,
-        what: &str,
+        description: &str,
         mut find: impl FnMut(&[FeedItem]) -> Option<T>,
     ) -> T {
         let mut items = self.items.subscribe();
@@ -79,7 +79,7 @@ impl CollectingOutlet {
                 items.changed().await.expect("the outlet owns the sender");
             }
         };
-        super::with_timeout(what, polling).await
+        super::with_timeout(description, polling).await
     }
 }
 

@@ -286,7 +286,7 @@ impl TestRuntime {
     pub async fn wait_for<T>(
         &self,
         session_id: SessionId,
-        what: &str,
+        description: &str,
         mut find: impl FnMut(&[EventRecord]) -> Option<T>,
     ) -> T {
         let mut changes = self.journal.changes();
@@ -305,7 +305,7 @@ impl TestRuntime {
                 let events = self.journal.events(session_id).into_iter();
                 let lines: Vec<_> =
                     events.map(|record| format!("{} {:?}", record.seq, record.event)).collect();
-                panic!("timed out while waiting for {what}:\n{}", lines.join("\n"))
+                panic!("timed out while waiting for {description}:\n{}", lines.join("\n"))
             }
         }
     }

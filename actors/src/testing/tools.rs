@@ -52,20 +52,20 @@ impl ToolScript {
     }
 
     /// Appends an action.
-    pub fn then(mut self, action: ToolAction) -> Self {
+    pub fn with_action(mut self, action: ToolAction) -> Self {
         self.0.push(action);
         self
     }
 
     /// Appends a wait at the gate.
     pub fn wait(self, gate: &Gate) -> Self {
-        self.then(ToolAction::Wait(gate.clone()))
+        self.with_action(ToolAction::Wait(gate.clone()))
     }
 
     /// Appends a completion with this text.
-    pub fn done(self, text: &str) -> Self {
+    pub fn finished(self, text: &str) -> Self {
         let output = ToolOutput { text: text.to_owned(), ..ToolOutput::default() };
-        self.then(ToolAction::Finish(ToolOutcome::Completed(output)))
+        self.with_action(ToolAction::Finish(ToolOutcome::Completed(output)))
     }
 }
 

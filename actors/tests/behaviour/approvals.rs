@@ -5,14 +5,14 @@ use greenroom_actors::{
     session::CommandError,
     testing::{
         FakeTools, ManualClock, ModelReply, ScriptedModel, TestRuntime, TestRuntimeBuilder,
-        ToolScript, eventually,
+        ToolScript, wait_until,
     },
 };
 use greenroom_core::{
     approval::{Approval, ApprovalDeadlines, DeadlineRule, Role, Surface},
     call::CallFailureReason,
     policy::Risk,
-    session::{ApprovalAnswer, Input, Rejection, Reply as Answer, SessionEvent},
+    session::{ApprovalAnswer, Input, Rejection, Reply, SessionEvent},
 };
 use serde_json::json;
 use std::{sync::Arc, time::Duration};
@@ -22,8 +22,8 @@ fn runtime_with_approval() -> TestRuntimeBuilder {
         ModelReply::with_calls([("send", json!({}))]),
         ModelReply::text("understood"),
     ]);
-    let tools =
-        FakeTools::new().with_tool("send", Risk::WriteHighRisk, |_| ToolScript::new().done("sent"));
+    let tools = FakeTools::new()
+        .with_tool("send", Risk::WriteHighRisk, |_| ToolScript::new().finished("sent"));
     TestRuntime::builder().model(model).tools(tools)
 }
 
@@ -54,10 +54,10 @@ async fn d6_g11_session_waiting_for_approval_is_passivated_and_resumes_on_answer
     let approval: Arc<_> = world.wait_for(session, "the approval", last_approval).await;
     let path = format!("/sessions/{session}");
     let is_passivated = || world.runtime.status_board.snapshot(&path).is_none();
-    eventually("the session to be passivated", is_passivated).await;
+    wait_until("the session to be passivated", is_passivated).await;
     assert_eq!(world.runtime.live_session_count().await, 0);
     let answer = world.execute(session, approve(&approval, true)).await;
-    assert_eq!(answer.unwrap(), Answer::Answered { closed: true, repeated: false });
+    assert_eq!(answer.unwrap(), Reply::Answered { closed: true, repeated: false });
     assert!(matches!(
         world.wait_for_run_end(session, run).await,
         SessionEvent::RunCompleted { .. }
@@ -65,7 +65,7 @@ async fn d6_g11_session_waiting_for_approval_is_passivated_and_resumes_on_answer
     assert_eq!(completed_calls(&world.journal.events(session))[0].2, "sent");
     // The first answer applies; a repetition succeeds, a different answer gets the first decision.
     let same = world.execute(session, approve(&approval, true)).await;
-    assert_eq!(same.unwrap(), Answer::Answered { closed: true, repeated: true });
+    assert_eq!(same.unwrap(), Reply::Answered { closed: true, repeated: true });
     let other = world.execute(session, approve(&approval, false)).await;
     assert!(matches!(
         other,
@@ -92,10 +92,10 @@ async fn g10_passivated_session_expires_approval_at_deadline() {
     let expired = events.iter().find(|record| is_expired(&record.event));
     assert!(expired.expect("the approval expired").at >= approval.deadline.unwrap());
     assert!(world.tools.recorded_calls().is_empty());
-    let late = world.execute(session, approve(&approval, true)).await;
-    assert!(matches!(late, Err(CommandError::Rejected(Rejection::ApprovalExpired))));
+    let late_answer = world.execute(session, approve(&approval, true)).await;
+    assert!(matches!(late_answer, Err(CommandError::Rejected(Rejection::ApprovalExpired))));
     let desk = || world.runtime.status_board.snapshot("/desk").unwrap();
-    eventually("the approval to be removed", || desk().waiting.is_none()).await;
+    wait_until("the approval to be removed", || desk().waiting.is_none()).await;
 }
 
 #[actix::test]

@@ -17,7 +17,7 @@ use greenroom_core::{
     ids::Seq,
     model::{delta::Delta, failure::ModelFailure},
     policy::{Autonomy, Risk, Settings},
-    session::{Input, NewMessage, Rejection, Reply as Answer, SessionEvent},
+    session::{Input, NewMessage, Rejection, Reply, SessionEvent},
 };
 use serde_json::json;
 use std::time::Duration;
@@ -46,7 +46,7 @@ async fn s6_cancelled_stream_keeps_the_text_that_clients_received() {
     let model = ScriptedModel::with_replies([ModelReply::new()
         .delta("Größ")
         .delta("e 世")
-        .then(StreamAction::Hang)]);
+        .with_action(StreamAction::Hang)]);
     let world = TestRuntime::start(model, FakeTools::new()).await;
     let session = world.create_session().await;
     let listener = world.subscribe(session, Cursor::default());
@@ -56,7 +56,7 @@ async fn s6_cancelled_stream_keeps_the_text_that_clients_received() {
         items.last().is_some_and(|item| item.cursor.offset == length).then_some(())
     };
     listener.outlet.wait_for("the text so far", received).await;
-    assert_eq!(world.cancel(session).await.unwrap(), Answer::Cancelled { run_id: run });
+    assert_eq!(world.cancel(session).await.unwrap(), Reply::Cancelled { run_id: run });
     let events = world.journal.events(session);
     let (message_id, text, stopped) = completed_messages(&events).remove(0);
     assert!(stopped);
@@ -81,8 +81,8 @@ async fn s6_cancellation_stops_tools_and_reports_possible_effects() {
         ("note", json!({"second": true})),
     ])]);
     let tools = FakeTools::new()
-        .with_tool("look", Risk::ReadOnly, |_| ToolScript::new().then(ToolAction::Hang))
-        .with_tool("note", Risk::WriteLowRisk, |_| ToolScript::new().then(ToolAction::Hang));
+        .with_tool("look", Risk::ReadOnly, |_| ToolScript::new().with_action(ToolAction::Hang))
+        .with_tool("note", Risk::WriteLowRisk, |_| ToolScript::new().with_action(ToolAction::Hang));
     let world = TestRuntime::start(model, tools).await;
     let session = world.create_session().await;
     let run = world.submit(session, "a").await;
@@ -104,9 +104,9 @@ async fn s6_cancellation_stops_tools_and_reports_possible_effects() {
 #[actix::test]
 async fn s6_cancellation_ends_backoff_of_steps_and_calls() {
     let long = Duration::from_secs(600);
-    let model = ScriptedModel::with_replies([
-        ModelReply::new().then(StreamAction::Fail(ModelFailure::temporary("overloaded")))
-    ]);
+    let model =
+        ScriptedModel::with_replies([ModelReply::new()
+            .with_action(StreamAction::Fail(ModelFailure::temporary("overloaded")))]);
     let world = TestRuntime::builder()
         .model(model)
         .governance(|governance| {
@@ -143,8 +143,9 @@ async fn s6_cancellation_closes_approvals() {
 
 #[actix::test]
 async fn s6_closing_keeps_the_text_received_so_far() {
-    let model =
-        ScriptedModel::with_replies([ModelReply::new().delta("half").then(StreamAction::Hang)]);
+    let model = ScriptedModel::with_replies([ModelReply::new()
+        .delta("half")
+        .with_action(StreamAction::Hang)]);
     let world = TestRuntime::start(model, FakeTools::new()).await;
     let session = world.create_session().await;
     let listener = world.subscribe(session, Cursor::default());
@@ -153,7 +154,7 @@ async fn s6_closing_keeps_the_text_received_so_far() {
         |items: &[FeedItem]| items.last().is_some_and(|item| item.cursor.offset == 4).then_some(());
     listener.outlet.wait_for("the text so far", received).await;
     let close = Input::CloseSession { by: TestRuntime::user(), partial: None };
-    assert_eq!(world.execute(session, close).await.unwrap(), Answer::Done);
+    assert_eq!(world.execute(session, close).await.unwrap(), Reply::Done);
     assert_eq!(completed_messages(&world.journal.events(session))[0].1, "half");
     let result = world.execute(session, TestRuntime::submit_input("b")).await;
     assert!(matches!(result, Err(CommandError::Rejected(Rejection::SessionClosed))));
@@ -166,7 +167,7 @@ async fn s6_stream_that_ended_before_cancellation_was_handled_is_completed() {
     let model = ScriptedModel::with_replies([ModelReply::new()
         .delta("the ")
         .wait(&model_gate)
-        .then(StreamAction::Emit(last))]);
+        .with_action(StreamAction::Emit(last))]);
     let world = TestRuntime::start(model, FakeTools::new()).await;
     let session = world.create_session().await;
     let listener = world.subscribe(session, Cursor::default());
@@ -194,7 +195,7 @@ async fn s6_stream_that_ended_before_cancellation_was_handled_is_completed() {
         let snapshot = world.runtime.status_board.snapshot(&path);
         snapshot.is_some_and(|snapshot| snapshot.mailbox_depth > 0)
     };
-    greenroom_actors::testing::eventually("the cancellation to wait", waits).await;
+    greenroom_actors::testing::wait_until("the cancellation to wait", waits).await;
     model_gate.open();
     let complete =
         |items: &[FeedItem]| items.last().is_some_and(|item| item.cursor.offset == 9).then_some(());
@@ -216,7 +217,7 @@ async fn s6_stream_that_ended_before_cancellation_was_handled_is_completed() {
 #[actix::test]
 async fn s6_d8_cancellation_that_cannot_be_stored_lets_the_session_continue() {
     let model = ScriptedModel::with_replies([
-        ModelReply::new().delta("half").then(StreamAction::Hang),
+        ModelReply::new().delta("half").with_action(StreamAction::Hang),
         ModelReply::text("whole"),
     ]);
     let world = TestRuntime::start(model, FakeTools::new()).await;
@@ -244,9 +245,9 @@ async fn s6_cancellation_racing_with_the_end_is_answered_and_session_stays_usabl
     let (mut cancelled, mut completed) = (0, 0);
     for round in 0..150 {
         let gate = Gate::closed();
-        world
-            .model
-            .push(ModelReply::new().delta("one ").wait(&gate).delta("two ").delta("three").done());
+        world.model.push(
+            ModelReply::new().delta("one ").wait(&gate).delta("two ").delta("three").finished(),
+        );
         let run = world.submit(session, &format!("message {round}")).await;
         gate.wait_for_arrivals(1).await;
         // The race: the first one wins; both results are valid.
@@ -261,7 +262,7 @@ async fn s6_cancellation_racing_with_the_end_is_answered_and_session_stays_usabl
         tokio::task::yield_now().await;
         gate.open();
         match with_timeout("the answer", answer).await.unwrap() {
-            Ok(Answer::Cancelled { run_id }) => assert_eq!(run_id, run),
+            Ok(Reply::Cancelled { run_id }) => assert_eq!(run_id, run),
             Err(CommandError::Rejected(Rejection::NoActiveRun)) => {}
             other => panic!("neither cancelled nor over: {other:?}"),
         }
@@ -286,7 +287,7 @@ async fn s6_cancellation_racing_with_the_end_is_answered_and_session_stays_usabl
 #[actix::test]
 async fn s4_s6_interrupting_message_keeps_text_and_runs_before_queued_messages() {
     let model = ScriptedModel::with_replies([
-        ModelReply::new().delta("half").then(StreamAction::Hang),
+        ModelReply::new().delta("half").with_action(StreamAction::Hang),
         ModelReply::text("interrupted"),
         ModelReply::text("queued"),
     ]);
@@ -309,7 +310,7 @@ async fn s4_s6_interrupting_message_keeps_text_and_runs_before_queued_messages()
         partial: None,
     };
     let result = world.execute(session, interrupt).await;
-    assert!(matches!(result, Ok(Answer::Submitted { repeated: false, .. })), "{result:?}");
+    assert!(matches!(result, Ok(Reply::Submitted { repeated: false, .. })), "{result:?}");
     assert!(matches!(
         world.wait_for_run_end(session, first).await,
         SessionEvent::RunCancelled { .. }
@@ -325,9 +326,10 @@ async fn s4_s6_interrupting_message_keeps_text_and_runs_before_queued_messages()
 
 #[actix::test]
 async fn r1_tool_result_after_cancellation_is_recorded() {
-    let late =
+    let late_outcome =
         ToolOutcome::Completed(ToolOutput { text: "order 17".to_owned(), ..Default::default() });
-    let order = move |_: &_| ToolScript::new().then(ToolAction::LateResult(late.clone()));
+    let order =
+        move |_: &_| ToolScript::new().with_action(ToolAction::LateResult(late_outcome.clone()));
     let tools = FakeTools::new().with_tool("order", Risk::WriteLowRisk, order);
     let model = ScriptedModel::with_replies([ModelReply::with_calls([("order", json!({}))])]);
     let world = TestRuntime::start(model, tools).await;

@@ -7,7 +7,7 @@ use greenroom_actors::{
     session::CommandError,
     testing::{
         FakeTools, Gate, JournalFault, JournalOperation, ModelReply, ScriptedModel, StreamAction,
-        TestRuntime, ToolAction, ToolScript, eventually, with_timeout,
+        TestRuntime, ToolAction, ToolScript, wait_until, with_timeout,
     },
 };
 use greenroom_core::{
@@ -30,7 +30,7 @@ impl UnaffectedSession {
     /// Starts a run that waits at a gate of the model.
     async fn start(world: &TestRuntime) -> Self {
         let gate = Gate::closed();
-        world.model.push(ModelReply::new().delta("un").wait(&gate).delta("disturbed").done());
+        world.model.push(ModelReply::new().delta("un").wait(&gate).delta("disturbed").finished());
         let session = world.create_session().await;
         let run = world.submit(session, "bystander").await;
         gate.wait_for_arrivals(1).await;
@@ -51,7 +51,7 @@ impl UnaffectedSession {
 async fn a3_panicking_model_client_fails_one_attempt() {
     let world = TestRuntime::start(ScriptedModel::with_replies([]), FakeTools::new()).await;
     let bystander = UnaffectedSession::start(&world).await;
-    world.model.push(ModelReply::new().delta("half").then(StreamAction::Panic));
+    world.model.push(ModelReply::new().delta("half").with_action(StreamAction::Panic));
     world.model.push(ModelReply::text("whole"));
     let session = world.create_session().await;
     let run = world.submit(session, "a").await;
@@ -89,13 +89,15 @@ async fn a3_d3_panicking_tool_crashes_its_call_only() {
         .with_tool("look", Risk::ReadOnly, move |_| {
             attempts += 1;
             if attempts == 1 {
-                ToolScript::new().then(ToolAction::Panic)
+                ToolScript::new().with_action(ToolAction::Panic)
             } else {
-                ToolScript::new().done("seen")
+                ToolScript::new().finished("seen")
             }
         })
         .with_tool("peek", Risk::ReadOnly, |_| panic!("the test requires the tool host to panic"))
-        .with_tool("note", Risk::WriteLowRisk, |_| ToolScript::new().then(ToolAction::Panic));
+        .with_tool("note", Risk::WriteLowRisk, |_| {
+            ToolScript::new().with_action(ToolAction::Panic)
+        });
     // A session that is not headless would request approval for the unknown outcome.
     let headless =
         TestRuntime::builder().model(model).tools(tools).agent(|agent| agent.headless = true);
@@ -133,7 +135,7 @@ async fn a3_panicking_session_is_rebuilt_from_its_log() {
     let gate = Gate::closed();
     let tool_gate = gate.clone();
     let tools = FakeTools::new().with_tool("look", Risk::ReadOnly, move |_| {
-        ToolScript::new().wait(&tool_gate).done("seen")
+        ToolScript::new().wait(&tool_gate).finished("seen")
     });
     let world = TestRuntime::start(ScriptedModel::with_replies([]), tools).await;
     let bystander = UnaffectedSession::start(&world).await;
@@ -165,7 +167,7 @@ async fn a3_session_that_keeps_failing_is_parked_with_its_error() {
     let world = TestRuntime::start(ScriptedModel::with_replies([]), FakeTools::new()).await;
     let bystander = UnaffectedSession::start(&world).await;
     let session = world.create_session().await;
-    world.model.push(ModelReply::new().then(StreamAction::Hang));
+    world.model.push(ModelReply::new().with_action(StreamAction::Hang));
     world.submit(session, "a").await;
     let failures = usize::try_from(SESSION_FAILURES_MAX).unwrap();
     world.journal.inject_session_fault(session, JournalOperation::Append, JournalFault::Panic, 1);
@@ -236,7 +238,7 @@ async fn x4_full_mailbox_rejects_commands_and_answers_the_rest() {
     let path = format!("/sessions/{session}");
     let registry = || world.runtime.status_board.snapshot("/registry").unwrap();
     let sent = u64::try_from(flood_size).unwrap();
-    eventually("the flood", || registry().handled >= sent && registry().mailbox_depth == 0).await;
+    wait_until("the flood", || registry().handled >= sent && registry().mailbox_depth == 0).await;
     let depth = world.runtime.status_board.snapshot(&path).unwrap().mailbox_depth_max;
     assert!(depth <= SESSION_MAILBOX_MAX + 2, "{depth}");
     gate.open();
@@ -252,13 +254,13 @@ async fn x4_full_mailbox_rejects_commands_and_answers_the_rest() {
     assert_eq!(done + full, flood_size);
     assert!(full > 0 && done >= SESSION_MAILBOX_MAX, "{done} done, {full} full");
     let empty = || world.runtime.status_board.snapshot(&path).unwrap().mailbox_depth == 0;
-    eventually("the mailbox to be empty", empty).await;
+    wait_until("the mailbox to be empty", empty).await;
 }
 
 #[actix::test]
 async fn r2_r3_steps_and_calls_are_retried_by_timer_up_to_their_limit() {
     let temporary =
-        || ModelReply::new().then(StreamAction::Fail(ModelFailure::temporary("overloaded")));
+        || ModelReply::new().with_action(StreamAction::Fail(ModelFailure::temporary("overloaded")));
     let model = ScriptedModel::with_replies([
         temporary(),
         temporary(),
@@ -266,7 +268,7 @@ async fn r2_r3_steps_and_calls_are_retried_by_timer_up_to_their_limit() {
         ModelReply::text("done"),
     ]);
     let tools = FakeTools::new().with_tool("look", Risk::ReadOnly, |_| {
-        ToolScript::new().then(ToolAction::Finish(ToolOutcome::TimedOut { after_ms: 5 }))
+        ToolScript::new().with_action(ToolAction::Finish(ToolOutcome::TimedOut { after_ms: 5 }))
     });
     let world = TestRuntime::start(model, tools).await;
     let session = world.create_session().await;

@@ -165,7 +165,7 @@ async fn s8_child_answer_is_result_of_the_call() {
 async fn s8_failed_child_is_error_result_with_reason() {
     let fails = |_: &ModelRequest| {
         ModelReply::new()
-            .then(StreamAction::Fail(ModelFailure::permanent("temporarily no such model")))
+            .with_action(StreamAction::Fail(ModelFailure::permanent("temporarily no such model")))
     };
     let world = runtime_with_agents(delegating_model(fails), FakeTools::new()).start().await;
     let session = world.create_session().await;
@@ -181,7 +181,7 @@ async fn s8_failed_child_is_error_result_with_reason() {
 #[actix::test]
 async fn s8_cancelled_child_is_error_result_of_parent() {
     let world = runtime_with_agents(
-        delegating_model(|_| ModelReply::new().then(StreamAction::Hang)),
+        delegating_model(|_| ModelReply::new().with_action(StreamAction::Hang)),
         FakeTools::new(),
     );
     let world = world.start().await;
@@ -215,7 +215,7 @@ fn three_level_chain() -> (ScriptedModel, FakeTools) {
         _after_the_result => ModelReply::text("done"),
     });
     let tools = FakeTools::new()
-        .with_tool("buy", Risk::WriteHighRisk, |_| ToolScript::new().done("bought"));
+        .with_tool("buy", Risk::WriteHighRisk, |_| ToolScript::new().finished("bought"));
     (model, tools)
 }
 
@@ -319,7 +319,7 @@ async fn s8_d2_working_child_continues_after_a_crash() {
     let gate = Gate::closed();
     let model_gate = gate.clone();
     let model = delegating_model(move |_| {
-        ModelReply::new().delta("5 I").wait(&model_gate).delta("SK").done()
+        ModelReply::new().delta("5 I").wait(&model_gate).delta("SK").finished()
     });
     let world = runtime_with_agents(model, FakeTools::new()).start().await;
     let session = world.create_session().await;
@@ -342,7 +342,7 @@ async fn s8_interrupt_rejected_by_child_does_not_affect_its_answer() {
     let gate = Gate::closed();
     let model_gate = gate.clone();
     let model = delegating_model(move |_| {
-        ModelReply::new().delta("5 I").wait(&model_gate).delta("SK").done()
+        ModelReply::new().delta("5 I").wait(&model_gate).delta("SK").finished()
     });
     let world = runtime_with_agents(model, FakeTools::new()).start().await;
     let session = world.create_session().await;
@@ -370,8 +370,9 @@ async fn s8_interrupt_rejected_by_child_does_not_affect_its_answer() {
 async fn s8_cancellation_lost_in_a_crash_reaches_child_afterwards() {
     let gate = Gate::closed();
     let model_gate = gate.clone();
-    let model =
-        delegating_model(move |_| ModelReply::new().wait(&model_gate).then(StreamAction::Hang));
+    let model = delegating_model(move |_| {
+        ModelReply::new().wait(&model_gate).with_action(StreamAction::Hang)
+    });
     let world = runtime_with_agents(model, FakeTools::new()).start().await;
     let session = world.create_session().await;
     world.submit(session, "go").await;
@@ -454,7 +455,7 @@ async fn s8_several_children_work_in_parallel() {
     let model_gate = gate.clone();
     let model = ScriptedModel::with_handler(move |request| match request {
         request if is_from_agent(request, "researcher") => {
-            ModelReply::new().wait(&model_gate).delta("found").done()
+            ModelReply::new().wait(&model_gate).delta("found").finished()
         }
         request if is_first_step(request) => ModelReply::with_calls(
             ["one", "two", "three"]

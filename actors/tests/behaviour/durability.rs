@@ -9,7 +9,7 @@ use greenroom_actors::{
     session::CommandError,
     testing::{
         FakeTools, Gate, JournalFault, JournalOperation, ManualClock, ModelReply, ScriptedModel,
-        StreamAction, TestRuntime, ToolAction, ToolScript, eventually,
+        StreamAction, TestRuntime, ToolAction, ToolScript, wait_until,
     },
 };
 use greenroom_core::{
@@ -24,8 +24,8 @@ use greenroom_core::{
         catalog::{CatalogEntry, RetryEntry},
     },
     session::{
-        ApprovalAnswer, EventRecord, Input, NewMessage, OnBusy, Projection, Reply as Answer,
-        SessionEvent, SessionState,
+        ApprovalAnswer, EventRecord, Input, NewMessage, OnBusy, Projection, Reply, SessionEvent,
+        SessionState,
     },
 };
 use serde_json::json;
@@ -40,7 +40,7 @@ fn retrying_tool() -> CatalogEntry {
     CatalogEntry { risk: Some(Risk::ReadOnly), retry, ..CatalogEntry::default() }
 }
 
-fn is_unavailable(answer: &Result<Answer, CommandError>) -> bool {
+fn is_unavailable(answer: &Result<Reply, CommandError>) -> bool {
     matches!(answer, Err(CommandError::Unavailable(_)))
 }
 
@@ -91,7 +91,7 @@ async fn d1_nothing_is_published_or_dispatched_before_commit() {
     assert!(!submit.is_finished());
     gate.open();
     let answer = submit.await.expect("the task does not panic");
-    let Ok(Answer::Submitted { run_id, .. }) = answer else { panic!("accepted: {answer:?}") };
+    let Ok(Reply::Submitted { run_id, .. }) = answer else { panic!("accepted: {answer:?}") };
     world.wait_for_run_end(session, run_id).await;
 }
 
@@ -109,7 +109,7 @@ async fn d1_d8_unstored_results_are_kept_in_order_and_nothing_new_starts() {
     ]);
     let tools = FakeTools::new().with_tool("look", Risk::ReadOnly, move |call| {
         let index = call.arguments["at"].as_u64().unwrap();
-        ToolScript::new().wait(&gates[usize::try_from(index).unwrap()]).done(&index.to_string())
+        ToolScript::new().wait(&gates[usize::try_from(index).unwrap()]).finished(&index.to_string())
     });
     let world = TestRuntime::start(model, tools).await;
     let session = world.create_session().await;
@@ -131,11 +131,11 @@ async fn d1_d8_unstored_results_are_kept_in_order_and_nothing_new_starts() {
     };
     let before = world.runtime.status_board.snapshot(&path).expect("it is live").handled;
     first.open();
-    eventually("the failure", failed).await;
+    wait_until("the failure", failed).await;
     second.open();
-    eventually("the second result", handled(before + 2)).await;
+    wait_until("the second result", handled(before + 2)).await;
     third.open();
-    eventually("the third result", handled(before + 3)).await;
+    wait_until("the third result", handled(before + 3)).await;
     assert!(completed_calls(&world.journal.events(session)).is_empty());
     assert!(is_unavailable(&world.execute(session, TestRuntime::submit_input("b")).await));
     assert_eq!(world.model.requests().len(), 1, "no new effect starts during the outage");
@@ -157,7 +157,7 @@ async fn d8_result_survives_an_outage_of_several_append_attempts() {
     ]);
     let tool_gate = gate.clone();
     let tools = FakeTools::new().with_tool("look", Risk::ReadOnly, move |_| {
-        ToolScript::new().wait(&tool_gate).done("seen")
+        ToolScript::new().wait(&tool_gate).finished("seen")
     });
     let world = TestRuntime::start(model, tools).await;
     let session = world.create_session().await;
@@ -214,8 +214,11 @@ async fn d1_append_stored_despite_error_is_detected_and_dispatched() {
     let completed = |event: &SessionEvent| matches!(event, SessionEvent::RunCompleted { .. });
     world.wait_for(session, "the run's end", at_least(1, completed)).await;
     // A repetition of the command finds the run.
-    let again = world.execute(session, TestRuntime::submit_input("a")).await;
-    assert!(matches!(again, Ok(Answer::Submitted { repeated: true, .. })), "{again:?}");
+    let repeated_reply = world.execute(session, TestRuntime::submit_input("a")).await;
+    assert!(
+        matches!(repeated_reply, Ok(Reply::Submitted { repeated: true, .. })),
+        "{repeated_reply:?}"
+    );
     assert_eq!(world.model.requests().len(), 1);
 }
 
@@ -228,7 +231,7 @@ async fn d1_result_stored_despite_error_is_not_stored_twice() {
     ]);
     let tool_gate = gate.clone();
     let tools = FakeTools::new().with_tool("note", Risk::WriteLowRisk, move |_| {
-        ToolScript::new().wait(&tool_gate).done("noted")
+        ToolScript::new().wait(&tool_gate).finished("noted")
     });
     let world = TestRuntime::start(model, tools).await;
     let session = world.create_session().await;
@@ -251,7 +254,7 @@ async fn d8_read_outage_does_not_park_sessions() {
     let session = world.create_session().await;
     let path = format!("/sessions/{session}");
     let is_passivated = || world.runtime.status_board.snapshot(&path).is_none();
-    eventually("the session to be passivated", is_passivated).await;
+    wait_until("the session to be passivated", is_passivated).await;
     world.journal.inject_fault(JournalOperation::Read, JournalFault::Unavailable, 5);
     let unavailable = world.execute(session, TestRuntime::submit_input("a")).await;
     assert!(is_unavailable(&unavailable), "{unavailable:?}");
@@ -262,7 +265,7 @@ async fn d8_read_outage_does_not_park_sessions() {
 #[actix::test]
 async fn d2_streaming_step_restarts_after_a_crash() {
     let model = ScriptedModel::with_replies([
-        ModelReply::new().delta("half").then(StreamAction::Hang),
+        ModelReply::new().delta("half").with_action(StreamAction::Hang),
         ModelReply::text("whole"),
     ]);
     let world = TestRuntime::start(model, FakeTools::new()).await;
@@ -317,7 +320,8 @@ async fn d1_d2_stored_but_undispatched_effects_start_after_a_crash() {
 
 #[actix::test]
 async fn d2_r2_backoff_survives_a_crash_and_resumes_when_due() {
-    let failed = ModelReply::new().then(StreamAction::Fail(ModelFailure::temporary("overloaded")));
+    let failed =
+        ModelReply::new().with_action(StreamAction::Fail(ModelFailure::temporary("overloaded")));
     let model = ScriptedModel::with_replies([
         failed,
         ModelReply::with_calls([("look", json!({}))]),
@@ -328,7 +332,7 @@ async fn d2_r2_backoff_survives_a_crash_and_resumes_when_due() {
         attempts += 1;
         let outcome = ToolOutcome::NotSent { error: "no connection".to_owned() };
         if attempts == 1 {
-            ToolScript::new().then(ToolAction::Finish(outcome))
+            ToolScript::new().with_action(ToolAction::Finish(outcome))
         } else {
             ToolScript::new()
         }
@@ -353,7 +357,7 @@ async fn d2_r2_backoff_survives_a_crash_and_resumes_when_due() {
         let shown = world.runtime.status_board.snapshot(&path);
         shown.is_some_and(|shown| shown.state == "backing off")
     };
-    eventually("the backoff to continue", || waits(&world)).await;
+    wait_until("the backoff to continue", || waits(&world)).await;
     assert_eq!(world.model.requests().len(), 1);
     // The retry becomes due while the process is down.
     let stopped = world.crash();
@@ -394,7 +398,7 @@ async fn d2_approval_survives_a_crash_with_its_deadline() {
         surface: Surface::Rest,
     };
     let decided = world.execute(session, answer).await;
-    assert!(matches!(decided, Ok(Answer::Answered { closed: true, repeated: false })));
+    assert!(matches!(decided, Ok(Reply::Answered { closed: true, repeated: false })));
     world.wait_for_run_end(session, run).await;
     let events = world.journal.events(session);
     assert_eq!(last_approval(&events), Some(before), "the same approval and deadline");
@@ -404,7 +408,7 @@ async fn d2_approval_survives_a_crash_with_its_deadline() {
 #[actix::test]
 async fn d2_queued_message_runs_after_a_crash() {
     let model = ScriptedModel::with_replies([
-        ModelReply::new().then(StreamAction::Hang),
+        ModelReply::new().with_action(StreamAction::Hang),
         ModelReply::text("one"),
         ModelReply::text("two"),
     ]);
@@ -431,12 +435,12 @@ async fn d3_call_running_at_a_crash_is_repeated_only_if_repeatable() {
         .with_tool("look", Risk::ReadOnly, move |_| {
             attempts += 1;
             if attempts == 1 {
-                ToolScript::new().then(ToolAction::Hang)
+                ToolScript::new().with_action(ToolAction::Hang)
             } else {
-                ToolScript::new().done("seen")
+                ToolScript::new().finished("seen")
             }
         })
-        .with_tool("note", Risk::WriteLowRisk, |_| ToolScript::new().then(ToolAction::Hang));
+        .with_tool("note", Risk::WriteLowRisk, |_| ToolScript::new().with_action(ToolAction::Hang));
     // A session that is not headless would request approval for the unknown outcome.
     let headless =
         TestRuntime::builder().model(model).tools(tools).agent(|agent| agent.headless = true);

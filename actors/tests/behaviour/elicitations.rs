@@ -3,7 +3,7 @@
 use crate::{completed_calls, count_events, last_approval};
 use greenroom_actors::testing::{
     FakeTools, ModelReply, ScriptedModel, TestRuntime, TestRuntimeBuilder, ToolAction, ToolScript,
-    eventually,
+    wait_until,
 };
 use greenroom_core::{
     approval::{
@@ -28,7 +28,7 @@ fn runtime_with_elicitation() -> TestRuntimeBuilder {
         ModelReply::text("understood"),
     ]);
     let tools = FakeTools::new()
-        .with_tool("store", Risk::WriteLowRisk, |_| ToolScript::new().then(elicit_hangar()));
+        .with_tool("store", Risk::WriteLowRisk, |_| ToolScript::new().with_action(elicit_hangar()));
     TestRuntime::builder().model(model).tools(tools)
 }
 
@@ -63,7 +63,7 @@ async fn t1_elicitation_answer_is_sent_to_the_tool() {
                 .and_then(|snapshot| snapshot.waiting)
                 .is_some_and(|waiting| waiting.awaited.contains("elicitation"))
         };
-        eventually("the status board to show the elicitation", waits).await;
+        wait_until("the status board to show the elicitation", waits).await;
         let answer = resolve(&approval, resolution);
         world.execute(session, answer).await.expect("the answer is accepted");
         world.wait_for_run_end(session, run).await;
@@ -104,8 +104,8 @@ async fn d3_t1_crash_during_elicitation_leaves_outcome_unknown() {
         })
         .await;
     assert_eq!(second.kind().name(), "unknown_outcome");
-    let late = world.execute(session, resolve(&first, Resolution::Reject)).await;
-    let refused = late.expect_err("the elicitation is closed").to_string();
+    let late_answer = world.execute(session, resolve(&first, Resolution::Reject)).await;
+    let refused = late_answer.expect_err("the elicitation is closed").to_string();
     assert!(refused.contains("cancelled"), "{refused}");
 }
 

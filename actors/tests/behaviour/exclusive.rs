@@ -3,7 +3,7 @@
 use crate::{completed_calls, count_events, last_approval};
 use greenroom_actors::testing::{
     FakeTools, Gate, JournalFault, JournalOperation, ModelReply, ScriptedModel, TestRuntime,
-    ToolAction, ToolScript, eventually,
+    ToolAction, ToolScript, wait_until,
 };
 use greenroom_core::{
     approval::{Resolution, Role, Surface},
@@ -36,10 +36,10 @@ fn tools(gate: &Gate) -> FakeTools {
     let (pay, settle) = (gate.clone(), gate.clone());
     FakeTools::new()
         .with_catalog_entry("pay", exclusive_tool(Risk::WriteLowRisk), move |_| {
-            ToolScript::new().wait(&pay).done("paid")
+            ToolScript::new().wait(&pay).finished("paid")
         })
         .with_catalog_entry("settle", exclusive_tool(Risk::ReadOnly), move |_| {
-            ToolScript::new().wait(&settle).done("settled")
+            ToolScript::new().wait(&settle).finished("settled")
         })
 }
 
@@ -53,7 +53,7 @@ async fn start_run(world: &TestRuntime, tool: &str, wallet: &str) -> (SessionId,
 
 async fn wait_until_waiting_for_lock(world: &TestRuntime, session: SessionId, wallet: &str) {
     let expected = format!("exclusive lock wallet:{wallet}");
-    eventually("the session to wait for its lock", || {
+    wait_until("the session to wait for its lock", || {
         let snapshot = world.runtime.status_board.snapshot(&format!("/sessions/{session}"));
         snapshot
             .and_then(|snapshot| snapshot.waiting)
@@ -64,7 +64,7 @@ async fn wait_until_waiting_for_lock(world: &TestRuntime, session: SessionId, wa
 
 /// Waits until no lock is held or requested.
 async fn wait_until_locks_released(world: &TestRuntime) {
-    eventually("every lock to be released", || {
+    wait_until("every lock to be released", || {
         world.runtime.status_board.snapshot("/turnstile").is_some_and(|lock| lock.state == "idle")
     })
     .await;
@@ -108,8 +108,8 @@ async fn t8_calls_with_the_same_lock_key_run_one_at_a_time() {
 async fn t8_calls_of_one_step_run_one_at_a_time_too() {
     let gate = Gate::closed();
     let world = TestRuntime::start(ScriptedModel::with_replies([]), tools(&gate)).await;
-    let both = ["a", "a", "b"].map(|wallet| ("settle", json!({"wallet": wallet})));
-    world.model.push(ModelReply::with_calls(both));
+    let calls = ["a", "a", "b"].map(|wallet| ("settle", json!({"wallet": wallet})));
+    world.model.push(ModelReply::with_calls(calls));
     let session = world.create_session().await;
     let run = world.submit(session, "go").await;
     // One call for the first wallet, and in parallel the call for the other wallet.
@@ -133,7 +133,7 @@ async fn r2_lock_is_held_across_retries() {
             let hint = RetryHint::Temporary;
             let error = "busy".to_owned();
             if attempts < 3 {
-                script.then(ToolAction::Finish(ToolOutcome::Failed { error, hint }))
+                script.with_action(ToolAction::Finish(ToolOutcome::Failed { error, hint }))
             } else {
                 script
             }
@@ -164,7 +164,11 @@ async fn d3_call_waiting_for_approval_releases_and_reacquires_its_lock() {
         FakeTools::new().with_catalog_entry("pay", exclusive_tool(Risk::WriteLowRisk), move |_| {
             attempts += 1;
             let script = ToolScript::new().wait(&tool_gate);
-            if attempts == 1 { script.then(ToolAction::Panic) } else { script.done("paid") }
+            if attempts == 1 {
+                script.with_action(ToolAction::Panic)
+            } else {
+                script.finished("paid")
+            }
         });
     let world = TestRuntime::start(ScriptedModel::with_replies([]), tools).await;
     let first = start_run(&world, "pay", "a").await;
@@ -229,8 +233,8 @@ async fn a3_failed_session_releases_its_locks() {
     wait_until_waiting_for_lock(&world, waiter.0, "a").await;
     // The holder's next append conflicts: it is rebuilt from the log and requests its lock again.
     world.journal.inject_fault(JournalOperation::Append, JournalFault::Conflict, 1);
-    let again = world.execute(holder.0, TestRuntime::submit_input("more")).await;
-    assert!(again.is_err());
+    let conflicting_reply = world.execute(holder.0, TestRuntime::submit_input("more")).await;
+    assert!(conflicting_reply.is_err());
     gate.wait_for_arrivals(2).await;
     for _ in 0..3 {
         world.model.push(ModelReply::text("content"));

@@ -34,7 +34,7 @@ async fn e5_text_is_buffered_until_interval_or_next_event() {
         .delta("three")
         .wait(&gate)
         .delta(" four")
-        .done();
+        .finished();
     let world = TestRuntime::builder()
         .model(ScriptedModel::with_replies([reply]))
         .flush_interval(NEVER)
@@ -60,18 +60,18 @@ async fn e5_text_is_buffered_until_interval_or_next_event() {
     };
     with_timeout("the model's text", wait).await;
     // A late subscriber receives the buffered text, which is part of the open message.
-    let late = world.subscribe(session, Cursor::default());
+    let late_listener = world.subscribe(session, Cursor::default());
     let so_far =
         |items: &[FeedItem]| (delta_texts(items).concat() == "one two three").then_some(());
-    late.outlet.wait_for("the text so far", so_far).await;
+    late_listener.outlet.wait_for("the text so far", so_far).await;
     assert_eq!(delta_texts(&early.outlet.items()), [""; 0], "the text is still buffered");
     gate.release_one();
     world.wait_for_run_end(session, run).await;
     let head = world.journal.events(session).last().expect("there are events").seq;
-    for listener in [&early, &late] {
+    for listener in [&early, &late_listener] {
         listener.outlet.wait_for("the end", received_event(head)).await;
     }
-    assert_eq!(delta_texts(&late.outlet.items()).concat(), "one two three four");
+    assert_eq!(delta_texts(&late_listener.outlet.items()).concat(), "one two three four");
     let items = early.outlet.items();
     assert_eq!(delta_texts(&items), ["one two three four"], "one piece before the message's end");
     let cursors: Vec<_> = items.iter().map(|item| item.cursor).collect();
@@ -81,7 +81,7 @@ async fn e5_text_is_buffered_until_interval_or_next_event() {
 #[actix::test]
 async fn e5_buffered_text_is_flushed_after_the_interval() {
     let gate = Gate::closed();
-    let reply = ModelReply::new().delta("one ").delta("two").wait(&gate).done();
+    let reply = ModelReply::new().delta("one ").delta("two").wait(&gate).finished();
     let flush = Duration::from_millis(1);
     let world = TestRuntime::builder()
         .model(ScriptedModel::with_replies([reply]))
@@ -107,7 +107,7 @@ async fn e5_progress_is_buffered_and_keeps_its_position() {
     ]);
     let tool_gate = gate.clone();
     let tools = FakeTools::new().with_tool("look", Risk::ReadOnly, move |_| {
-        ToolScript::new().then(report(0.5)).wait(&tool_gate)
+        ToolScript::new().with_action(report(0.5)).wait(&tool_gate)
     });
     let world =
         TestRuntime::builder().model(model).tools(tools).flush_interval(NEVER).start().await;

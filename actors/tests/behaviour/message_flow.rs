@@ -21,11 +21,11 @@ async fn s2_s3_e2_message_is_answered_using_tools() {
         ModelReply::new()
             .delta("Ich ")
             .delta("prüfe. ")
-            .then_calls([("look", json!({"at": 1})), ("look", json!({"at": 2}))]),
+            .finished_with_calls([("look", json!({"at": 1})), ("look", json!({"at": 2}))]),
         ModelReply::text("Fertig ✓"),
     ]);
     let tools = FakeTools::new().with_tool("look", Risk::ReadOnly, |call| {
-        ToolScript::new().done(&format!("seen {}", call.arguments["at"]))
+        ToolScript::new().finished(&format!("seen {}", call.arguments["at"]))
     });
     let world = TestRuntime::start(model, tools).await;
     let session = world.create_session().await;
@@ -71,7 +71,7 @@ async fn s2_s3_e2_message_is_answered_using_tools() {
 async fn s4_s5_queued_messages_run_in_order_and_repetitions_are_recognised() {
     let gate = greenroom_actors::testing::Gate::closed();
     let model = ScriptedModel::with_replies([
-        ModelReply::new().delta("one").wait(&gate).done(),
+        ModelReply::new().delta("one").wait(&gate).finished(),
         ModelReply::text("two"),
     ]);
     let world = TestRuntime::start(model, FakeTools::new()).await;
@@ -92,7 +92,7 @@ async fn m3_cut_stream_restarts_step_and_permanent_error_fails_run() {
     let model = ScriptedModel::with_replies([
         ModelReply::new().delta("half"),
         ModelReply::text("whole"),
-        ModelReply::new().then(StreamAction::Fail(ModelFailure::from_status(
+        ModelReply::new().with_action(StreamAction::Fail(ModelFailure::from_status(
             401,
             "no such key",
             None,
@@ -133,7 +133,7 @@ async fn m3_cut_stream_restarts_step_and_permanent_error_fails_run() {
 #[actix::test]
 async fn d8_draining_rejects_new_messages_and_notifies_subscribers() {
     let gate = greenroom_actors::testing::Gate::closed();
-    let model = ScriptedModel::with_replies([ModelReply::new().delta("x").wait(&gate).done()]);
+    let model = ScriptedModel::with_replies([ModelReply::new().delta("x").wait(&gate).finished()]);
     let world = TestRuntime::start(model, FakeTools::new()).await;
     let session = world.create_session().await;
     let listener = world.subscribe(session, Cursor::default());

@@ -2,12 +2,12 @@
 
 use crate::{completed_messages, count_events};
 use greenroom_actors::testing::{
-    Gate, JournalFault, JournalOperation, ModelReply, ScriptedModel, TestRuntime, eventually,
+    Gate, JournalFault, JournalOperation, ModelReply, ScriptedModel, TestRuntime, wait_until,
     with_timeout,
 };
 use greenroom_core::{
     ids::SessionId,
-    session::{Input, Reply as Answer, SessionEvent},
+    session::{Input, Reply, SessionEvent},
 };
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ async fn d6_idle_session_is_passivated_and_rehydrated_with_its_state() {
         let run = world.submit(session, text).await;
         world.wait_for_run_end(session, run).await;
         let is_passivated = || world.runtime.status_board.snapshot(&path).is_none();
-        eventually("the session to be passivated", is_passivated).await;
+        wait_until("the session to be passivated", is_passivated).await;
     }
     let request = world.model.requests().pop().expect("a request was sent");
     assert_eq!(request.messages.len(), 3, "the model reads the complete conversation");
@@ -38,7 +38,7 @@ async fn d6_session_with_only_rejected_commands_is_passivated() {
     // A session that does not exist is not kept in memory either.
     assert!(world.cancel(SessionId(world.runtime.new_id())).await.is_err());
     let live = || world.runtime.status_board.snapshots("/sessions/");
-    eventually("all sessions to be passivated", || live().is_empty()).await;
+    wait_until("all sessions to be passivated", || live().is_empty()).await;
     assert_eq!(world.runtime.live_session_count().await, 0);
 }
 
@@ -92,7 +92,7 @@ async fn d6_command_arriving_during_passivation_is_answered() {
         if answers.len() == 20 {
             for answer in answers.drain(..) {
                 let answer = with_timeout("the answer", answer).await.unwrap();
-                assert_eq!(answer.expect("the settings are changed"), Answer::Done);
+                assert_eq!(answer.expect("the settings are changed"), Reply::Done);
             }
         }
     }
@@ -107,7 +107,7 @@ async fn d6_burst_of_commands_fits_the_mailbox_during_rehydration() {
     let session = world.create_session().await;
     let path = format!("/sessions/{session}");
     let is_passivated = || world.runtime.status_board.snapshot(&path).is_none();
-    eventually("the session to be passivated", is_passivated).await;
+    wait_until("the session to be passivated", is_passivated).await;
     let gate = Gate::closed();
     world.journal.inject_session_fault(
         session,
@@ -146,11 +146,11 @@ async fn a3_passivation_does_not_count_as_failure() {
                 by: TestRuntime::user(),
             };
             let answer = world.runtime.execute(*session, change).await;
-            assert_eq!(answer.expect("the session is not parked"), Answer::Done);
+            assert_eq!(answer.expect("the session is not parked"), Reply::Done);
         }
     }
     let live = || world.runtime.status_board.snapshots("/sessions/");
-    eventually("all sessions to be passivated", || live().is_empty()).await;
+    wait_until("all sessions to be passivated", || live().is_empty()).await;
     let registry = world.runtime.status_board.snapshot("/registry").expect("it is live");
     assert_eq!(registry.last_error, None);
 }

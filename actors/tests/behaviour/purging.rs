@@ -5,7 +5,7 @@ use greenroom_actors::{
     feed::{FeedItem, FeedKind},
     ports::{ApprovalQuery, Journal as _},
     session::CommandError,
-    testing::{Gate, ModelReply, ScriptedModel, TestRuntime, eventually},
+    testing::{Gate, ModelReply, ScriptedModel, TestRuntime, wait_until},
 };
 use greenroom_core::{
     cursor::Cursor,
@@ -35,7 +35,7 @@ async fn s1_streaming_session_is_purged() {
         .delta("well")
         .wait(&gate)
         .delta("!")
-        .done()]);
+        .finished()]);
     let world = TestRuntime::builder().model(model).start().await;
     let session = world.create_session().await;
     let neighbour = world.create_session().await;
@@ -45,11 +45,11 @@ async fn s1_streaming_session_is_purged() {
     world.runtime.purge(session, TestRuntime::user()).await.expect("the journal responds");
     listener.outlet.wait_for("the purge", received_purged).await;
     assert_purged(&world, session).await;
-    let again = world.runtime.purge(session, TestRuntime::user()).await;
-    assert!(again.is_err(), "{again:?}");
+    let repeated_reply = world.runtime.purge(session, TestRuntime::user()).await;
+    assert!(repeated_reply.is_err(), "{repeated_reply:?}");
     gate.open();
     let path = format!("/sessions/{session}/");
-    eventually("the workers to stop", || world.runtime.status_board.snapshots(&path).is_empty())
+    wait_until("the workers to stop", || world.runtime.status_board.snapshots(&path).is_empty())
         .await;
     assert_purged(&world, session).await;
     assert_eq!(world.journal.events(neighbour).len(), 1);
@@ -63,7 +63,7 @@ async fn s1_slow_client_is_notified_of_purge_when_it_reads_again() {
     let listener = world.subscribe_with_capacity(session, Cursor::default(), 1);
     listener.outlet.wait_for("an event", |items| items.first().map(drop)).await;
     world.runtime.purge(session, TestRuntime::user()).await.expect("the journal responds");
-    eventually("the client to be full", || listener.outlet.rejected_count() > 0).await;
+    wait_until("the client to be full", || listener.outlet.rejected_count() > 0).await;
     listener.add_capacity(9).await;
     listener.outlet.wait_for("the purge", received_purged).await;
 }

@@ -7,7 +7,7 @@ use greenroom_actors::{
     status_board::ActorSnapshot,
     testing::{
         CollectingOutlet, FakeTools, Gate, ManualClock, ModelReply, ScriptedModel, TEST_TIMEOUT,
-        TestRuntime, ToolAction, ToolScript, eventually,
+        TestRuntime, ToolAction, ToolScript, wait_until,
     },
 };
 use greenroom_core::{
@@ -29,7 +29,7 @@ async fn wait_until_waiting_for(world: &TestRuntime, path: &str, subject: &str) 
         let waiting = snapshot(world, path)?.waiting?;
         waiting.awaited.contains(subject).then_some(())
     };
-    eventually(&format!("{path} to wait for {subject}"), || waits().is_some()).await;
+    wait_until(&format!("{path} to wait for {subject}"), || waits().is_some()).await;
     snapshot(world, path).expect("it is on the status board")
 }
 
@@ -42,7 +42,7 @@ fn paths(world: &TestRuntime, session: SessionId) -> Vec<String> {
 async fn a1_status_board_shows_what_each_actor_waits_for() {
     let (model_gate, tool_gate) = (Gate::closed(), Gate::closed());
     let model = ScriptedModel::with_replies([
-        ModelReply::new().delta("x").wait(&model_gate).then_calls([("look", json!({}))]),
+        ModelReply::new().delta("x").wait(&model_gate).finished_with_calls([("look", json!({}))]),
         ModelReply::with_calls([("send", json!({}))]),
     ]);
     let call_gate = tool_gate.clone();
@@ -54,7 +54,7 @@ async fn a1_status_board_shows_what_each_actor_waits_for() {
     let session = world.create_session().await;
     let path = format!("/sessions/{session}");
     let is_idle = || snapshot(&world, &path).is_some_and(|shown| shown.state == "idle");
-    eventually("the session to be idle", is_idle).await;
+    wait_until("the session to be idle", is_idle).await;
     assert_eq!(snapshot(&world, &path).unwrap().waiting, None);
 
     world.submit(session, "a").await;
@@ -78,7 +78,7 @@ async fn a1_status_board_shows_what_each_actor_waits_for() {
     let since = calling.waiting.map(|waiting| waiting.since);
     assert_eq!(since, Some(started_at.saturating_add(Duration::from_secs(7))));
     let paths_now = || paths(&world, session);
-    eventually("the stream to be removed", || !paths_now().contains(&step)).await;
+    wait_until("the stream to be removed", || !paths_now().contains(&step)).await;
     let executors = world.runtime.status_board.snapshots(&format!("{path}/calls/"));
     assert_eq!(executors.len(), 1);
     assert_eq!(executors[0].kind, "ToolExecutor");
@@ -91,8 +91,8 @@ async fn a1_status_board_shows_what_each_actor_waits_for() {
     world.wait_for(session, "the approval", last_approval).await;
     assert_eq!(wait_until_waiting_for(&world, &path, "approval").await.state, "waiting");
     wait_until_waiting_for(&world, "/desk", "1 pending approval").await;
-    eventually("the workers to be removed", || paths_now() == [path.clone()]).await;
-    eventually("the mailboxes to be empty", || {
+    wait_until("the workers to be removed", || paths_now() == [path.clone()]).await;
+    wait_until("the mailboxes to be empty", || {
         world.runtime.status_board.snapshots("/").iter().all(|shown| shown.mailbox_depth == 0)
     })
     .await;
@@ -112,7 +112,7 @@ async fn t5_progress_is_published_as_rate_limited_events() {
     ]);
     let tools = FakeTools::new().with_tool("look", Risk::ReadOnly, move |_| {
         let flood = (0..100).fold(ToolScript::new(), |script, _| {
-            script.then(ToolAction::Progress(reported.clone()))
+            script.with_action(ToolAction::Progress(reported.clone()))
         });
         flood.wait(&tool_gate)
     });
@@ -147,7 +147,7 @@ async fn w2_firehose_publishes_events_of_all_sessions() {
     let outlet = CollectingOutlet::with_capacity(usize::MAX);
     let address = world.runtime.subscribe_all(Box::new(outlet.clone()));
     let attached = |bus| snapshot(&world, bus).is_some_and(|bus| bus.handled > 0);
-    eventually("the firehose to attach", || attached("/bus/0") && attached("/bus/1")).await;
+    wait_until("the firehose to attach", || attached("/bus/0") && attached("/bus/1")).await;
     let mut sessions = Vec::new();
     for _ in 0..6 {
         let session = world.create_session().await;
@@ -169,7 +169,7 @@ async fn w2_firehose_publishes_events_of_all_sessions() {
     }
     outlet.close();
     world.create_session().await;
-    eventually("the firehose to stop", || !address.connected()).await;
+    wait_until("the firehose to stop", || !address.connected()).await;
 }
 
 #[actix::test]
@@ -180,7 +180,7 @@ async fn w2_slow_firehose_subscriber_is_closed_with_an_error() {
     let model_gate = gate.clone();
     // The model never gives a final answer, so each run commits as many events as its steps allow.
     let model = ScriptedModel::with_handler(move |_| {
-        ModelReply::new().wait(&model_gate).then_calls([("look", json!({}))])
+        ModelReply::new().wait(&model_gate).finished_with_calls([("look", json!({}))])
     });
     let tools = FakeTools::new().with_tool("look", Risk::ReadOnly, |_| ToolScript::new());
     let world = TestRuntime::start(model, tools).await;
@@ -196,7 +196,7 @@ async fn w2_slow_firehose_subscriber_is_closed_with_an_error() {
     // The firehose must be attached before it falls behind.
     let before = snapshot(&world, "/bus/0").expect("there is a bus").handled;
     let is_attached = || snapshot(&world, "/bus/0").unwrap().handled > before;
-    eventually("the firehose to attach", is_attached).await;
+    wait_until("the firehose to attach", is_attached).await;
     world.create_session().await;
     outlet.wait_for("the creation", |items: &[FeedItem]| items.first().cloned()).await;
     gate.open();
@@ -212,7 +212,7 @@ async fn w2_slow_firehose_subscriber_is_closed_with_an_error() {
     let is_broken = |item: &&FeedItem| matches!(item.kind, FeedKind::Broken(_));
     let broken = |items: &[FeedItem]| items.iter().find(is_broken).cloned();
     outlet.wait_for("the overflow error", broken).await;
-    eventually("the firehose to stop", || !address.connected()).await;
+    wait_until("the firehose to stop", || !address.connected()).await;
     let items = outlet.items();
     assert!(is_broken(&items.last().unwrap()), "an item follows the error");
 }
@@ -224,7 +224,7 @@ async fn a1_passivated_session_is_removed_from_the_status_board() {
     let listener = world.subscribe(session, Cursor::default());
     listener.outlet.wait_for("the creation", received_event(Seq(1))).await;
     let is_removed = || paths(&world, session).is_empty();
-    eventually("the session to be passivated", is_removed).await;
+    wait_until("the session to be passivated", is_removed).await;
 }
 
 #[actix::test]
@@ -237,18 +237,18 @@ async fn a1_status_board_shows_what_subscribers_wait_for() {
     let session = world.create_session().await;
     let all = || world.runtime.status_board.snapshots(&format!("/subscribers/{session}/"));
     let reader = world.subscribe(session, Cursor::default());
-    eventually("the subscriber to tail", || all().iter().any(|shown| shown.state == "tailing"))
+    wait_until("the subscriber to tail", || all().iter().any(|shown| shown.state == "tailing"))
         .await;
     let slow = world.subscribe_with_capacity(session, Cursor::default(), 0);
-    eventually("the subscriber to stall", || all().iter().any(|shown| shown.state == "stalled"))
+    wait_until("the subscriber to stall", || all().iter().any(|shown| shown.state == "stalled"))
         .await;
     let stalled = all().into_iter().find(|shown| shown.state == "stalled").unwrap();
     assert_eq!(stalled.kind, "Subscriber");
     assert_eq!(stalled.waiting.unwrap().awaited, "the client to read");
     let run = world.submit(session, "hi").await;
     world.wait_for_run_end(session, run).await;
-    eventually("empty mailboxes", || all().iter().all(|shown| shown.mailbox_depth == 0)).await;
+    wait_until("empty mailboxes", || all().iter().all(|shown| shown.mailbox_depth == 0)).await;
     reader.stop().await;
     slow.stop().await;
-    eventually("the subscribers to be removed", || all().is_empty()).await;
+    wait_until("the subscribers to be removed", || all().is_empty()).await;
 }

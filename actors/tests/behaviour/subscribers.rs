@@ -7,7 +7,7 @@ use greenroom_actors::{
     runtime::CursorError,
     testing::{
         FakeTools, Gate, JournalFault, JournalOperation, ModelReply, ScriptedModel, TestRuntime,
-        TestSubscriber, ToolScript, eventually,
+        TestSubscriber, ToolScript, wait_until,
     },
 };
 use greenroom_core::{
@@ -35,9 +35,9 @@ async fn finished_session() -> (TestRuntime, SessionId, Vec<FeedItem>) {
     let model = ScriptedModel::with_replies([
         TEXT.chars()
             .fold(ModelReply::new(), |reply, piece| reply.delta(&piece.to_string()))
-            .then_calls([("look", json!({}))]),
+            .finished_with_calls([("look", json!({}))]),
         ModelReply::new().delta("cut "),
-        ModelReply::new().then_calls([("look", json!({}))]),
+        ModelReply::new().finished_with_calls([("look", json!({}))]),
         ModelReply::text(TEXT),
     ]);
     let tools = FakeTools::new().with_tool("look", Risk::ReadOnly, |_| ToolScript::new());
@@ -115,11 +115,11 @@ async fn e2_e3_open_message_resumes_at_every_cursor() {
         .zip(&gates)
         .fold(ModelReply::new(), |reply, (piece, gate)| reply.delta(&piece.to_string()).wait(gate));
     let world =
-        TestRuntime::start(ScriptedModel::with_replies([reply.done()]), FakeTools::new()).await;
+        TestRuntime::start(ScriptedModel::with_replies([reply.finished()]), FakeTools::new()).await;
     let session = world.create_session().await;
     let reference = world.subscribe(session, Cursor::default());
     let run = world.submit(session, "hello").await;
-    let mut late = Vec::new();
+    let mut late_subscribers = Vec::new();
     let mut length = 0;
     for (piece, gate) in TEXT.chars().zip(&gates) {
         length += u64::try_from(piece.len_utf8()).expect("small");
@@ -130,7 +130,7 @@ async fn e2_e3_open_message_resumes_at_every_cursor() {
         let cursors = items.iter().map(|item| item.cursor);
         for cursor in std::iter::once(Cursor::default()).chain(cursors) {
             world.runtime.validate_cursor(session, cursor).await.expect("a cursor of this message");
-            late.push((cursor, world.subscribe(session, cursor)));
+            late_subscribers.push((cursor, world.subscribe(session, cursor)));
         }
         gate.release_one();
     }
@@ -138,7 +138,7 @@ async fn e2_e3_open_message_resumes_at_every_cursor() {
     let head = head(&world, session);
     reference.outlet.wait_for("the end", received_event(head)).await;
     let items = reference.outlet.items();
-    for (cursor, listener) in &late {
+    for (cursor, listener) in &late_subscribers {
         listener.outlet.wait_for("the end", received_event(head)).await;
         assert_eq!(
             received_items(&listener.outlet.items()),
@@ -146,11 +146,11 @@ async fn e2_e3_open_message_resumes_at_every_cursor() {
             "from {cursor}"
         );
     }
-    assert_eq!(world.runtime.subscriber_count(session), late.len() + 1);
-    for (_, listener) in late {
+    assert_eq!(world.runtime.subscriber_count(session), late_subscribers.len() + 1);
+    for (_, listener) in late_subscribers {
         listener.stop().await;
     }
-    eventually("the subscribers to stop", || world.runtime.subscriber_count(session) == 1).await;
+    wait_until("the subscribers to stop", || world.runtime.subscriber_count(session) == 1).await;
 }
 
 /// Grants capacity in portions until the subscriber has received `head`.
@@ -177,8 +177,8 @@ async fn e2_e4_slow_clients_receive_every_item_once_without_delaying_others() {
         text.chars().fold(ModelReply::new(), |reply, piece| reply.delta(&piece.to_string()))
     };
     let model = ScriptedModel::with_replies([
-        reply(&long).wait(&gate).then_calls([("look", json!({}))]),
-        reply(&long).done(),
+        reply(&long).wait(&gate).finished_with_calls([("look", json!({}))]),
+        reply(&long).finished(),
     ]);
     let tools = FakeTools::new().with_tool("look", Risk::ReadOnly, |_| ToolScript::new());
     let world = TestRuntime::start(model, tools).await;
@@ -214,7 +214,7 @@ async fn e4_client_with_capacity_of_one_keeps_up_with_a_stream() {
     let pieces = 40;
     let gates: Vec<_> = (0..pieces).map(|_| Gate::closed()).collect();
     let reply =
-        gates.iter().fold(ModelReply::new(), |reply, gate| reply.delta("é—").wait(gate)).done();
+        gates.iter().fold(ModelReply::new(), |reply, gate| reply.delta("é—").wait(gate)).finished();
     let world = TestRuntime::start(ScriptedModel::with_replies([reply]), FakeTools::new()).await;
     let session = world.create_session().await;
     let listener = world.subscribe_with_capacity(session, Cursor::default(), 1);
@@ -245,7 +245,7 @@ async fn e4_subscriber_detached_for_full_mailbox_resubscribes() {
     let pieces = SUBSCRIBER_MAILBOX_MAX * 4;
     let reply = (0..pieces).fold(ModelReply::new().wait(&gate), |reply, _| reply.delta("é"));
     let world =
-        TestRuntime::start(ScriptedModel::with_replies([reply.done()]), FakeTools::new()).await;
+        TestRuntime::start(ScriptedModel::with_replies([reply.finished()]), FakeTools::new()).await;
     let session = world.create_session().await;
     let listener = world.subscribe(session, Cursor::default());
     world.submit(session, "hello").await;
@@ -277,7 +277,7 @@ async fn e4_replay_backlog_is_bounded_and_loses_nothing() {
     let pieces = SUBSCRIBER_BACKLOG_MAX * 3;
     let reply = (0..pieces).fold(ModelReply::new().wait(&first), |reply, _| reply.delta("世"));
     let world =
-        TestRuntime::start(ScriptedModel::with_replies([reply.done()]), FakeTools::new()).await;
+        TestRuntime::start(ScriptedModel::with_replies([reply.finished()]), FakeTools::new()).await;
     let session = world.create_session().await;
     let run = world.submit(session, "hello").await;
     first.wait_for_arrivals(1).await;
@@ -334,6 +334,6 @@ async fn e4_subscriber_stops_after_its_client_disconnects() {
     listener.outlet.close();
     let run = world.submit(session, "a").await;
     world.wait_for_run_end(session, run).await;
-    eventually("the subscriber to stop", || !listener.address.connected()).await;
+    wait_until("the subscriber to stop", || !listener.address.connected()).await;
     assert_eq!(world.runtime.subscriber_count(session), 0);
 }

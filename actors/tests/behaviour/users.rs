@@ -33,8 +33,8 @@ fn runtime_with_defaults(defaults: Settings) -> TestRuntimeBuilder {
         cost_unit: Some("gold".to_owned()),
         ..CatalogEntry::default()
     };
-    let tools =
-        FakeTools::new().with_catalog_entry("order", order, |_| ToolScript::new().done("ordered"));
+    let tools = FakeTools::new()
+        .with_catalog_entry("order", order, |_| ToolScript::new().finished("ordered"));
     TestRuntime::builder()
         .model(ScriptedModel::with_handler(answer))
         .tools(tools)

@@ -32,25 +32,38 @@ const BURST: RunLoad =
 /// The cost with few and with many earlier events, one value per turn.
 #[derive(Debug, Default)]
 pub(crate) struct PairedCosts {
-    pub(crate) few: Vec<f64>,
-    pub(crate) many: Vec<f64>,
+    pub(crate) few_events: Vec<f64>,
+    pub(crate) many_events: Vec<f64>,
+}
+
+/// A side of the comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    FewEvents,
+    ManyEvents,
 }
 
 impl PairedCosts {
     /// Returns the ratio of many to few for each turn.
     pub(crate) fn ratios(&self) -> Vec<f64> {
-        self.few.iter().zip(&self.many).map(|(few, many)| many / few).collect()
+        self.few_events.iter().zip(&self.many_events).map(|(few, many)| many / few).collect()
     }
 
-    fn push(&mut self, is_many: bool, cost: f64) {
-        if is_many { self.many.push(cost) } else { self.few.push(cost) }
+    fn push(&mut self, side: Side, cost: f64) {
+        match side {
+            Side::FewEvents => self.few_events.push(cost),
+            Side::ManyEvents => self.many_events.push(cost),
+        }
     }
 }
 
-/// Returns the order of the two measurements in a turn; true means many earlier events.
-fn order(turn: usize) -> [bool; 2] {
-    let many_first = !turn.is_multiple_of(2);
-    [many_first, !many_first]
+/// Returns the order of the two measurements in a turn.
+fn measurement_order(turn: usize) -> [Side; 2] {
+    if turn.is_multiple_of(2) {
+        [Side::FewEvents, Side::ManyEvents]
+    } else {
+        [Side::ManyEvents, Side::FewEvents]
+    }
 }
 
 /// The costs in short and in long sessions.
@@ -81,29 +94,31 @@ pub(crate) async fn measure_lengths(
     }
     let mut result = LengthResult::default();
     for turn in 0..turns {
-        for is_long in order(turn) {
-            let cost = if is_long {
-                client.change(&long, CHANGES).await?
-            } else {
-                let (mut sum, groups) = (0.0, CHANGES / CHANGES_SHORT);
-                for _ in 0..groups {
-                    let short = client.short_sessions().await?;
-                    sum += client.change(&short, CHANGES_SHORT).await?;
+        for side in measurement_order(turn) {
+            let cost = match side {
+                Side::ManyEvents => client.change(&long, CHANGES).await?,
+                Side::FewEvents => {
+                    let (mut sum, groups) = (0.0, CHANGES / CHANGES_SHORT);
+                    for _ in 0..groups {
+                        let short = client.short_sessions().await?;
+                        sum += client.change(&short, CHANGES_SHORT).await?;
+                    }
+                    sum / groups as f64
                 }
-                sum / groups as f64
             };
-            result.change_us.push(is_long, cost);
-            let cost = if is_long {
-                client.run(&long, RUNS).await?
-            } else {
-                let mut sum = 0.0;
-                for _ in 0..RUNS {
-                    let short = client.short_sessions().await?;
-                    sum += client.run(&short, 1).await?;
+            result.change_us.push(side, cost);
+            let cost = match side {
+                Side::ManyEvents => client.run(&long, RUNS).await?,
+                Side::FewEvents => {
+                    let mut sum = 0.0;
+                    for _ in 0..RUNS {
+                        let short = client.short_sessions().await?;
+                        sum += client.run(&short, 1).await?;
+                    }
+                    sum / RUNS as f64
                 }
-                sum / RUNS as f64
             };
-            result.run_ms.push(is_long, cost);
+            result.run_ms.push(side, cost);
         }
     }
     Ok(result)
@@ -141,28 +156,33 @@ impl GrowthClient<'_> {
         self.client.rename(session, &format!("title {}", self.counter)).await
     }
 
-    /// Changes the title of every session `each` times. Returns the microseconds per change.
-    async fn change(&mut self, sessions: &[Session], each: usize) -> anyhow::Result<f64> {
+    /// Changes the title of every session `changes_per_session` times. Returns the microseconds per
+    /// change.
+    async fn change(
+        &mut self,
+        sessions: &[Session],
+        changes_per_session: usize,
+    ) -> anyhow::Result<f64> {
         let before = self.running.server.own_cpu_seconds()?;
-        for _ in 0..each {
+        for _ in 0..changes_per_session {
             for session in sessions {
                 self.rename(session).await?;
             }
         }
         let cpu = self.running.server.own_cpu_seconds()? - before;
-        Ok(cpu * 1e6 / (each * sessions.len()) as f64)
+        Ok(cpu * 1e6 / (changes_per_session * sessions.len()) as f64)
     }
 
-    /// Runs `each` runs in every session. Returns the milliseconds per run.
-    async fn run(&mut self, sessions: &[Session], each: usize) -> anyhow::Result<f64> {
+    /// Runs `runs_per_session` runs in every session. Returns the milliseconds per run.
+    async fn run(&mut self, sessions: &[Session], runs_per_session: usize) -> anyhow::Result<f64> {
         let before = self.running.server.own_cpu_seconds()?;
-        for _ in 0..each {
+        for _ in 0..runs_per_session {
             for session in sessions {
                 self.client.run(session).await?;
             }
         }
         let cpu = self.running.server.own_cpu_seconds()? - before;
-        Ok(cpu * 1e3 / (each * sessions.len()) as f64)
+        Ok(cpu * 1e3 / (runs_per_session * sessions.len()) as f64)
     }
 }
 
@@ -175,17 +195,20 @@ pub(crate) async fn measure_stored(
     let greenroom = BenchTarget::Greenroom(Durability::Fsync);
     let mut sessions = 0;
     let folder = fill_database(provider, events, &mut sessions).await?;
-    let few = greenroom.start(&provider.url()).await?;
-    let many = greenroom.start_in(folder, &provider.url()).await?;
-    for running in [&few, &many] {
+    let few_events = greenroom.start(&provider.url()).await?;
+    let many_events = greenroom.start_in(folder, &provider.url()).await?;
+    for running in [&few_events, &many_events] {
         runs::measure(running, BURST, &mut sessions).await?;
     }
     let mut costs = PairedCosts::default();
     for turn in 0..turns {
-        for is_many in order(turn) {
-            let running = if is_many { &many } else { &few };
+        for side in measurement_order(turn) {
+            let running = match side {
+                Side::FewEvents => &few_events,
+                Side::ManyEvents => &many_events,
+            };
             let cost = runs::measure(running, BURST, &mut sessions).await?;
-            costs.push(is_many, cost.cpu_ms);
+            costs.push(side, cost.cpu_ms);
         }
     }
     Ok(costs)

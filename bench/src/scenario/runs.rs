@@ -51,14 +51,14 @@ pub(crate) async fn measure(
     let cpu = cpu_seconds()? - before;
     Ok(RunCost {
         cpu_ms: cpu * 1e3 / (clients * runs) as f64,
-        delay_ms_p50: quantile(&delays(&received, 1), 0.5),
-        delay_ms_p99: quantile(&delays(&received, 1), 0.99),
-        first_ms_p50: quantile(&delays(&received, DELTAS_PER_STEP as usize * 2), 0.5),
+        delay_ms_p50: quantile(&sample_delays(&received, 1), 0.5),
+        delay_ms_p99: quantile(&sample_delays(&received, 1), 0.99),
+        first_ms_p50: quantile(&sample_delays(&received, DELTAS_PER_STEP as usize * 2), 0.5),
     })
 }
 
-/// Returns the delay in milliseconds of every `each`th delta.
-fn delays(received: &[ReceivedDeltas], each: usize) -> Vec<f64> {
-    let delays = received.iter().flat_map(|received| received.delays_us.iter().step_by(each));
+/// Returns the delay in milliseconds of every `interval`th delta.
+fn sample_delays(received: &[ReceivedDeltas], interval: usize) -> Vec<f64> {
+    let delays = received.iter().flat_map(|received| received.delays_us.iter().step_by(interval));
     delays.map(|delay| f64::from(*delay) / 1e3).collect()
 }

@@ -219,7 +219,7 @@ pub(crate) enum Side {
 }
 
 /// Returns `value` if it is within `min..=max`, else an error that names the range.
-fn validate_range<T, E>(value: T, min: T, max: T, what: &str) -> Result<T, E>
+fn validate_range<T, E>(value: T, min: T, max: T, subject: &str) -> Result<T, E>
 where
     T: PartialOrd + fmt::Display,
     E: de::Error,
@@ -227,7 +227,7 @@ where
     if value >= min && value <= max {
         Ok(value)
     } else {
-        Err(E::custom(format!("{what} must be between {min} and {max}, not {value}")))
+        Err(E::custom(format!("{subject} must be between {min} and {max}, not {value}")))
     }
 }
 

@@ -27,8 +27,8 @@ pub(crate) enum ToolError {
     UnknownList(u64),
     #[error("unknown bookmark_id {0}: no such bookmark")]
     UnknownBookmark(u64),
-    #[error("{what} needs {needed:.2} ISK but the wallet holds {balance:.2} ISK")]
-    InsufficientFunds { what: &'static str, needed: f64, balance: f64 },
+    #[error("{operation} needs {needed:.2} ISK but the wallet holds {balance:.2} ISK")]
+    InsufficientFunds { operation: &'static str, needed: f64, balance: f64 },
     #[error("idempotency key {0:?} was already used for this tool with other arguments")]
     KeyReused(String),
     #[error("idempotency key is longer than {0} bytes")]

@@ -1,4 +1,4 @@
-//! `choose_hangar`: the tool that requests input from the user (elicitation), in both protocol eras.
+//! `choose_hangar`: the tool that requests input from the user (elicitation), in both protocol lifecycles.
 //! Since 2026-07-28 the result of the call names the input it needs, and the client repeats the call
 //! with it; before, the server sends a request of its own during the call.
 

@@ -148,8 +148,8 @@ pub(crate) fn round_isk(amount: f64) -> f64 {
 }
 
 /// Returns a percentage rounded to one decimal.
-pub(crate) fn percent(part: f64, whole: f64) -> f64 {
-    (part / whole * 1000.0).round() / 10.0
+pub(crate) fn percent(part: f64, total: f64) -> f64 {
+    (part / total * 1000.0).round() / 10.0
 }
 
 /// Converts a quantity. Quantities are far below 2^53, so the conversion is exact.

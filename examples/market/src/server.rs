@@ -1,4 +1,4 @@
-//! The MCP server: lists the tools and dispatches each call. `rmcp` implements both protocol eras: a
+//! The MCP server: lists the tools and dispatches each call. `rmcp` implements both protocol lifecycles: a
 //! client may start with `initialize`, or with `server/discover` and self-contained requests.
 //!
 //! Results and errors are converted to MCP results only here.

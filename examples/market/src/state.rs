@@ -255,8 +255,8 @@ impl State {
         self.lists.get(&list_id).ok_or(ToolError::UnknownList(list_id))
     }
 
-    fn insufficient(&self, what: &'static str, needed: f64) -> ToolError {
-        ToolError::InsufficientFunds { what, needed, balance: isk(self.wallet_cents) }
+    fn insufficient(&self, operation: &'static str, needed: f64) -> ToolError {
+        ToolError::InsufficientFunds { operation, needed, balance: isk(self.wallet_cents) }
     }
 
     /// Returns the result of `list_bookmarks`.

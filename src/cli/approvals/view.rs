@@ -151,7 +151,7 @@ enum OnDeadline {
 impl ApprovalDetails {
     pub(super) fn from_json(view: Value) -> anyhow::Result<Self> {
         use anyhow::Context as _;
-        serde_json::from_value(view).context("the server's answer is not as expected")
+        serde_json::from_value(view).context("unexpected response from the server")
     }
 
     /// Returns the steps of a plan; empty for other kinds.
@@ -406,7 +406,7 @@ fn push_budget(out: &mut String, request: &BudgetRaiseRequest) {
     for expense in &request.spent_on {
         push_line(
             out,
-            &format!("     {} {measure} on {}", expense.amount, escape_unsafe(&expense.what)),
+            &format!("     {} {measure} on {}", expense.amount, escape_unsafe(&expense.item)),
         );
     }
 }

@@ -71,7 +71,7 @@ fn g11_details_show_steps_and_decisions() {
         "         \"amount\": 5,",
         "     Decision    rejected by ann at 2026-01-01 12:00:05Z via command line: too dear",
     ] {
-        assert!(text.lines().any(|found| found == line), "{line:?} is not in\n{text}");
+        assert!(text.lines().any(|shown| shown == line), "{line:?} is not in\n{text}");
     }
 }
 
@@ -146,7 +146,7 @@ fn g6_budget_shows_limit_spending_and_expenses() {
         "  Spent       90 ISK",
         "  Needed      20 ISK",
     ] {
-        assert!(text.lines().any(|found| found == line), "{line:?} is not in\n{text}");
+        assert!(text.lines().any(|shown| shown == line), "{line:?} is not in\n{text}");
     }
     assert!(text.contains("90 ISK on buy") && !text.contains('\u{1b}'), "{text}");
 }
@@ -168,7 +168,7 @@ fn d3_unknown_outcome_shows_call_and_answers() {
         "  Reason      the server restarted while the call ran",
         "     Attempts    2",
     ] {
-        assert!(text.lines().any(|found| found == line), "{line:?} is not in\n{text}");
+        assert!(text.lines().any(|shown| shown == line), "{line:?} is not in\n{text}");
     }
 }
 

@@ -108,13 +108,14 @@ impl ApprovalPrompt {
     /// Parses a reply.
     pub(super) fn parse_reply(&mut self, text: &str) -> PromptReply {
         let text = text.trim();
-        let (first, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
-        let (first, rest) = (first.to_lowercase(), rest.trim());
+        let (keyword, argument) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+        let keyword = keyword.to_lowercase();
+        let argument = argument.trim();
         match self {
-            Self::Call(request) => parse_call_reply(request, &first, rest),
-            Self::Plan(checklist) => parse_plan_reply(checklist, &first, rest),
+            Self::Call(request) => parse_call_reply(request, &keyword, argument),
+            Self::Plan(checklist) => parse_plan_reply(checklist, &keyword, argument),
             Self::Form(form) => form.parse_reply(text),
-            Self::Other(view) => parse_other_reply(view, &first, rest, text),
+            Self::Other(view) => parse_other_reply(view, &keyword, argument, text),
         }
     }
 
@@ -295,16 +296,20 @@ fn other_lines(view: &Value) -> Vec<StyledLine> {
     lines
 }
 
-fn parse_call_reply(request: &CallApprovalRequest, reply: &str, rest: &str) -> PromptReply {
-    match reply {
-        "y" | "yes" if rest.is_empty() => PromptReply::Call { approved: true, for_session: false },
-        "s" | "session" if rest.is_empty() => {
+fn parse_call_reply(request: &CallApprovalRequest, keyword: &str, argument: &str) -> PromptReply {
+    match keyword {
+        "y" | "yes" if argument.is_empty() => {
+            PromptReply::Call { approved: true, for_session: false }
+        }
+        "s" | "session" if argument.is_empty() => {
             PromptReply::Call { approved: true, for_session: true }
         }
-        "n" | "no" if rest.is_empty() => PromptReply::Call { approved: false, for_session: false },
+        "n" | "no" if argument.is_empty() => {
+            PromptReply::Call { approved: false, for_session: false }
+        }
         // The gateway dialect has no member for a reason.
         "n" | "no" => PromptReply::PostAnswer(json!({"steps": [{
-            "call_id": request.tool_call_id, "decision": "reject", "reason": rest,
+            "call_id": request.tool_call_id, "decision": "reject", "reason": argument,
         }]})),
         "e" | "edit" => PromptReply::Edit,
         _ => PromptReply::Invalid(
@@ -313,12 +318,16 @@ fn parse_call_reply(request: &CallApprovalRequest, reply: &str, rest: &str) -> P
     }
 }
 
-fn parse_plan_reply(checklist: &mut PreflightRequest, reply: &str, rest: &str) -> PromptReply {
-    let number = rest.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
+fn parse_plan_reply(
+    checklist: &mut PreflightRequest,
+    keyword: &str,
+    argument: &str,
+) -> PromptReply {
+    let number = argument.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
     let number = number.filter(|number| *number < checklist.steps.len());
-    match (reply, number) {
-        ("y" | "yes", None) if rest.is_empty() => PromptReply::Plan { approved: true },
-        ("n" | "no", None) if rest.is_empty() => PromptReply::Plan { approved: false },
+    match (keyword, number) {
+        ("y" | "yes", None) if argument.is_empty() => PromptReply::Plan { approved: true },
+        ("n" | "no", None) if argument.is_empty() => PromptReply::Plan { approved: false },
         ("e" | "edit", Some(number)) => PromptReply::EditStep(number),
         ("s" | "skip", Some(number)) => {
             let step = &mut checklist.steps[number];
@@ -331,11 +340,11 @@ fn parse_plan_reply(checklist: &mut PreflightRequest, reply: &str, rest: &str) -
     }
 }
 
-fn parse_other_reply(view: &Value, reply: &str, rest: &str, whole: &str) -> PromptReply {
-    match (kind(view), reply) {
+fn parse_other_reply(view: &Value, keyword: &str, argument: &str, line: &str) -> PromptReply {
+    match (kind(view), keyword) {
         ("budget", "stop" | "n" | "no") => PromptReply::PostAnswer(json!({"decision": "stop"})),
         ("budget", _) => {
-            let number = if reply == "raise" { rest } else { whole };
+            let number = if keyword == "raise" { argument } else { line };
             match number.replace(['_', ','], "").parse::<f64>() {
                 Ok(limit) if limit.is_finite() => {
                     PromptReply::PostAnswer(json!({"decision": "raise", "value": limit}))
@@ -348,7 +357,7 @@ fn parse_other_reply(view: &Value, reply: &str, rest: &str, whole: &str) -> Prom
             PromptReply::PostAnswer(json!({"decision": "failed"}))
         }
         ("unknown_outcome", "d" | "done") => {
-            let value = serde_json::from_str(rest).unwrap_or_else(|_| Value::from(rest));
+            let value = serde_json::from_str(argument).unwrap_or_else(|_| Value::from(argument));
             PromptReply::PostAnswer(json!({"decision": "done", "value": value}))
         }
         ("unknown_outcome", _) => PromptReply::Invalid(

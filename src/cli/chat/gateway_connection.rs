@@ -143,8 +143,8 @@ struct TrackedRequest {
     started: bool,
 }
 
-/// The handle was dropped.
-struct ConnectionDropped;
+/// Error: the handle of the connection was dropped.
+struct HandleDropped;
 
 impl ConnectionTask {
     async fn run(mut self, socket: ClientSocket) {
@@ -152,7 +152,7 @@ impl ConnectionTask {
         loop {
             let reason = match self.exchange_frames(&mut socket).await {
                 Ok(reason) => reason,
-                Err(ConnectionDropped) => return,
+                Err(HandleDropped) => return,
             };
             socket = match self.reconnect(reason).await {
                 Some(socket) => socket,
@@ -205,11 +205,11 @@ impl ConnectionTask {
     async fn exchange_frames(
         &mut self,
         socket: &mut ClientSocket,
-    ) -> Result<String, ConnectionDropped> {
+    ) -> Result<String, HandleDropped> {
         loop {
             tokio::select! {
                 frame = self.outbox.recv() => {
-                    let frame = frame.ok_or(ConnectionDropped)?;
+                    let frame = frame.ok_or(HandleDropped)?;
                     self.track_sent(&frame);
                     if let Err(error) = socket.send(Message::text(frame.to_string())).await {
                         // `track_sent` has recorded a `chat.send` for sending again.
@@ -227,7 +227,7 @@ impl ConnectionTask {
                     Ok(Some(Ok(Message::Text(text)))) => {
                         let Ok(frame) = serde_json::from_str::<Value>(&text) else { continue };
                         let resend = self.track_received(&frame);
-                        self.inbox.send(ConnectionEvent::Frame(frame)).await.map_err(|_| ConnectionDropped)?;
+                        self.inbox.send(ConnectionEvent::Frame(frame)).await.map_err(|_| HandleDropped)?;
                         if let Some(frame) = resend {
                             tokio::time::sleep(DELAY_BASE).await;
                             if let Err(error) = socket.send(Message::text(frame.to_string())).await {

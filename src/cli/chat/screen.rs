@@ -269,9 +269,9 @@ mod tests {
         let text = "Stück um Stück kommt der Text, 東京 auch,\nund\n\n  eingerückter Code mit vielen Worten. ";
         let letters: Vec<char> = text.chars().collect();
         for columns in [12, 20, 33, 80] {
-            let mut whole = TestTerminal::new(columns, 30);
-            whole.screen.push_text(text);
-            let expected = whole.draw();
+            let mut undivided = TestTerminal::new(columns, 30);
+            undivided.screen.push_text(text);
+            let expected = undivided.draw();
             for size in 1..9 {
                 let mut display = TestTerminal::new(columns, 30);
                 for piece in letters.chunks(size) {
@@ -326,8 +326,8 @@ mod tests {
         // A real terminal wraps its rows; the emulated one does not.
         let old = display.rows();
         display.terminal = terminal(30, 12);
-        let again: Vec<String> = old.iter().map(|row| row.replace('\n', "")).collect();
-        display.terminal.process(again.join("\r\n").as_bytes());
+        let wrapped_rows: Vec<String> = old.iter().map(|row| row.replace('\n', "")).collect();
+        display.terminal.process(wrapped_rows.join("\r\n").as_bytes());
         display.screen.resize(30, 12);
         let rows = display.draw();
         assert_eq!(rows.iter().filter(|row| row.contains('›')).count(), 1, "{rows:?}");

@@ -46,14 +46,15 @@ impl StyledLine {
         let letters: Vec<char> = cells.iter().map(|(letter, _)| *letter).collect();
         // Narrow terminals have no room for indentation.
         let indent = if columns < 30 { self.indent.min(1) } else { self.indent };
-        let below = indent + if columns < 30 { 0 } else { 2 };
-        let (first, others) = (columns.saturating_sub(indent), columns.saturating_sub(below));
-        let mut ranges = wrap(&letters, first, others, WrapMode::Complete);
+        let further_indent = indent + if columns < 30 { 0 } else { 2 };
+        let first_columns = columns.saturating_sub(indent);
+        let further_columns = columns.saturating_sub(further_indent);
+        let mut ranges = wrap(&letters, first_columns, further_columns, WrapMode::Complete);
         let cut = self.rows_max.is_some_and(|max| ranges.len() > max);
         ranges.truncate(self.rows_max.unwrap_or(usize::MAX));
         let last = ranges.len().saturating_sub(1);
         let row = |(number, range): (usize, Range<usize>)| {
-            let indent = if number == 0 { indent } else { below };
+            let indent = if number == 0 { indent } else { further_indent };
             let mut range = range;
             let mark = if cut && number == last {
                 // Leave room for the mark.
@@ -121,19 +122,19 @@ pub(super) enum WrapMode {
 }
 
 /// Splits `letters` into rows: between words, or within a word that is too long for a row. The first
-/// row has `first` columns, the others `others`. Blanks at a break belong to no row. Returns at least
-/// one row.
+/// row has `first_columns` columns, each further row `further_columns`. Blanks at a break belong to no
+/// row. Returns at least one row.
 pub(super) fn wrap(
     letters: &[char],
-    first: usize,
-    others: usize,
+    first_columns: usize,
+    further_columns: usize,
     mode: WrapMode,
 ) -> Vec<Range<usize>> {
     let mut rows = Vec::new();
     let (mut start, mut used, mut blank) = (0, 0, None);
     let mut at = 0;
     while at < letters.len() {
-        let columns = if rows.is_empty() { first } else { others }.max(2);
+        let columns = if rows.is_empty() { first_columns } else { further_columns }.max(2);
         let width = letters[at].width().unwrap_or(0);
         if letters[at] == ' ' && used > 0 {
             blank = Some(at);
@@ -148,7 +149,7 @@ pub(super) fn wrap(
             _ if letters[at] == ' ' => (at, at + 1),
             Some(blank)
                 if mode == WrapMode::Streaming
-                    || first_word_fits(&letters[blank + 1..], others) =>
+                    || first_word_fits(&letters[blank + 1..], further_columns) =>
             {
                 (blank, blank + 1)
             }

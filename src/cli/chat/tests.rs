@@ -54,7 +54,7 @@ impl TestChat {
     }
 
     /// Takes the effects so far and returns the lines to show.
-    fn take_shown(&mut self) -> String {
+    fn take_shown_text(&mut self) -> String {
         let effects = std::mem::take(&mut self.effects);
         let line = |effect: &ChatEffect| {
             if let ChatEffect::Show(line) = effect { Some(line.plain_text()) } else { None }
@@ -98,7 +98,7 @@ fn approval_response(call: &str, approved: bool, id: &str) -> ChatEffect {
 fn g14_skipped_preflight_shows_its_warning() {
     let mut chat = TestChat::running();
     chat.receive(native(json!({"type": "preflight_skipped", "warning": "the model made no plan"})));
-    assert!(chat.take_shown().contains("the model made no plan"));
+    assert!(chat.take_shown_text().contains("the model made no plan"));
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn g8_call_approval_is_shown_and_answered() {
     let mut chat = TestChat::running();
     chat.receive(call("c-1"));
     chat.receive(approval_request("c-1", "p-1"));
-    let shown = chat.take_shown();
+    let shown = chat.take_shown_text();
     for text in
         ["? buy  medium risk", "  Buys", "    amount  5", "    item    ore", "Reason: level L1"]
     {
@@ -115,13 +115,13 @@ fn g8_call_approval_is_shown_and_answered() {
     assert_eq!(chat.prompt(), "Run it? y/n/e(dit)/s(ession) (1m left) › ");
     assert_eq!(chat.status(), "○ buy  waiting for approval");
     chat.enter("maybe", "x");
-    assert!(chat.take_shown().contains("y: yes"));
+    assert!(chat.take_shown_text().contains("y: yes"));
     chat.enter(" Y ", "x");
     assert_eq!(chat.take_effects(), [approval_response("c-1", true, "answer-1")]);
     assert_eq!(chat.prompt(), "› ");
     chat.receive(json!({"type": "tool.result", "requestId": "r-1", "toolCallId": "c-1",
         "toolName": "buy", "result": {"order": 7}}));
-    assert_eq!(chat.take_shown(), "● buy  amount=5 item=ore\n  → {\"order\":7}");
+    assert_eq!(chat.take_shown_text(), "● buy  amount=5 item=ore\n  → {\"order\":7}");
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn g8_edit_in_place_rejects_invalid_json_and_can_be_cancelled() {
     chat.machine.edit_in_place();
     assert_eq!(chat.prompt(), "Edit › ");
     chat.enter("{ nonsense", "x");
-    assert!(chat.take_shown().contains("not JSON"));
+    assert!(chat.take_shown_text().contains("not JSON"));
     assert!(chat.prompt().starts_with("Run it?"), "the approval is still waiting");
     chat.machine.edit_in_place();
     chat.machine.handle_interrupt(&mut chat.effects);
@@ -180,7 +180,7 @@ fn g11_approval_answered_elsewhere_is_removed() {
         )
     };
     chat.receive(decided("c-1"));
-    let shown = chat.take_shown();
+    let shown = chat.take_shown_text();
     assert!(shown.contains("answered elsewhere: approved by ann (dashboard)"), "{shown}");
     assert!(shown.contains("? buy"), "the next approval is presented: {shown}");
     chat.receive(decided("c-2"));
@@ -188,7 +188,7 @@ fn g11_approval_answered_elsewhere_is_removed() {
     chat.receive(approval_request("c-3", "p-2"));
     chat.effects.clear();
     chat.receive(native(json!({"type": "approval_expired", "approval_id": "p-2"})));
-    assert_eq!((chat.take_shown().trim(), chat.prompt().as_str()), ("approval expired", "› "));
+    assert_eq!((chat.take_shown_text().trim(), chat.prompt().as_str()), ("approval expired", "› "));
 }
 
 #[test]
@@ -197,13 +197,13 @@ fn g11_rejected_answer_presents_the_approval_again_unless_already_decided() {
     chat.enter("s", "x");
     let refused = |code: &str| json!({"type": "error", "requestId": "answer-1", "code": code, "message": "not for this one"});
     chat.receive(refused("invalid_grant"));
-    assert!(chat.take_shown().contains("! not for this one"));
+    assert!(chat.take_shown_text().contains("! not for this one"));
     assert!(chat.prompt().starts_with("Run it?"));
     chat.enter("n why not", "x");
     let failure = RequestFailure { code: "already_decided".into(), detail: "ann was first".into() };
     let purpose = PostPurpose::Answer("answer-2".to_owned());
     chat.machine.handle_post_result(&purpose, Err(failure), &mut chat.effects);
-    assert!(chat.take_shown().contains("! ann was first"));
+    assert!(chat.take_shown_text().contains("! ann was first"));
     assert_eq!(chat.prompt(), "› ");
 }
 
@@ -211,7 +211,7 @@ fn g11_rejected_answer_presents_the_approval_again_unless_already_decided() {
 fn g11_approval_repeated_after_reconnect_is_presented_once() {
     let mut chat = TestChat::with_prompt();
     chat.receive(approval_request("c-1", "p-1"));
-    assert_eq!(chat.take_shown(), "");
+    assert_eq!(chat.take_shown_text(), "");
     // An answer sent on this connection counts; an answer on a lost connection may be lost.
     chat.enter("y", "x");
     chat.receive(approval_request("c-1", "p-1"));
@@ -251,7 +251,7 @@ fn g14_preflight_steps_can_be_edited_and_skipped() {
         "estimatedCost": {"inputTokens": 100, "outputTokens": 20, "estimatedUSD": null},
         "requiredPermissions": ["trade"], "warnings": ["it is late"],
     }));
-    let shown = chat.take_shown();
+    let shown = chat.take_shown_text();
     for text in [
         "  1. look  low risk",
         "  2. buy  buy n=1  high risk  needs approval",
@@ -264,15 +264,15 @@ fn g14_preflight_steps_can_be_edited_and_skipped() {
     assert_eq!(chat.prompt(), "Run the plan? y/n/e N/s N › ");
     for unclear in ["", "e", "s 3", "e 0", "yes 1"] {
         chat.enter(unclear, "x");
-        assert!(chat.take_shown().contains("edit step N"), "{unclear}");
+        assert!(chat.take_shown_text().contains("edit step N"), "{unclear}");
     }
     chat.enter("s 2", "x");
-    assert!(chat.take_shown().contains("2. buy (skipped)"));
+    assert!(chat.take_shown_text().contains("2. buy (skipped)"));
     chat.enter("e 1", "x");
     assert_eq!(chat.take_effects(), [ChatEffect::Prefill("look".to_owned())]);
     assert_eq!(chat.prompt(), "Step 1 › ");
     chat.enter("look twice", "x");
-    assert!(chat.take_shown().contains("1. look twice"));
+    assert!(chat.take_shown_text().contains("1. look twice"));
     chat.enter("y", "x");
     let expected = json!({
         "type": "preflight.approval", "requestId": "r-1", "approved": true, "id": "answer-1",
@@ -284,7 +284,7 @@ fn g14_preflight_steps_can_be_edited_and_skipped() {
     assert_eq!(chat.take_effects(), [ChatEffect::Send(expected)]);
 }
 
-fn other(view: Value) -> Value {
+fn other_approval(view: Value) -> Value {
     json!({"type": "error", "requestId": "r-1", "code": "waiting_for_approval",
         "message": "What now?", "approval": view})
 }
@@ -341,8 +341,8 @@ fn g6_d3_other_kinds_are_answered_over_rest() {
     ] {
         for (reply, body) in answers {
             let mut chat = TestChat::running();
-            chat.receive(other(view.clone()));
-            let shown = chat.take_shown();
+            chat.receive(other_approval(view.clone()));
+            let shown = chat.take_shown_text();
             assert!(shown.contains(expected), "{expected:?} is not in\n{shown}");
             chat.enter("what?", "x");
             assert_eq!(chat.take_effects(), [], "{view}");
@@ -353,14 +353,15 @@ fn g6_d3_other_kinds_are_answered_over_rest() {
         }
     }
     let mut unknown = TestChat::running();
-    unknown
-        .receive(other(json!({"approval_id": "p-1", "kind": "something_new", "purpose": "Hm?"})));
-    assert!(unknown.take_shown().contains("/agent/approvals/p-1"));
+    unknown.receive(other_approval(
+        json!({"approval_id": "p-1", "kind": "something_new", "purpose": "Hm?"}),
+    ));
+    assert!(unknown.take_shown_text().contains("/agent/approvals/p-1"));
     // An answer given elsewhere removes the approval.
     let decided = json!({"type": "approval_decided", "approval_id": "p-1", "closed": true,
         "answer": {"decision": "raise", "by": "ann", "surface": "rest"}});
     unknown.receive(native(decided));
-    assert_eq!(unknown.take_shown().trim(), "answered elsewhere: raise by ann (rest)");
+    assert_eq!(unknown.take_shown_text().trim(), "answered elsewhere: raise by ann (rest)");
 }
 
 #[test]
@@ -375,7 +376,7 @@ fn t1_form_is_filled_in_field_by_field() {
             "hangar": {"type": "string", "enum": ["north", "south"]},
         }},
     }));
-    let shown = chat.take_shown();
+    let shown = chat.take_shown_text();
     for words in ["Which hangar?", "hangar: north | south", "choose_hangar of market"] {
         assert!(shown.contains(words), "{words:?} is not in\n{shown}");
     }
@@ -387,7 +388,7 @@ fn t1_form_is_filled_in_field_by_field() {
     chat.enter("south", "x");
     assert_eq!(chat.prompt(), "crates (integer) [1] › ");
     chat.enter("many", "x");
-    assert!(chat.take_shown().contains("enter a number"));
+    assert!(chat.take_shown_text().contains("enter a number"));
     chat.enter("", "x");
     assert_eq!(chat.prompt(), "note (string, optional) › ");
     chat.enter("", "x");
@@ -399,7 +400,7 @@ fn t1_form_is_filled_in_field_by_field() {
     // The server rejects the answer: the form starts again.
     let failure = RequestFailure { code: "answer_invalid".into(), detail: "no such hangar".into() };
     chat.machine.handle_post_result(&purpose, Err(failure), &mut chat.effects);
-    assert!(chat.take_shown().contains("no such hangar"));
+    assert!(chat.take_shown_text().contains("no such hangar"));
     assert_eq!(chat.prompt(), "hangar (north | south) › ");
 }
 
@@ -419,7 +420,7 @@ fn s6_first_interrupt_cancels_and_second_exits() {
     cancelled.receive(
         json!({"type": "chat.stream.end", "requestId": "r-1", "outcome": "cancelled", "usage": {}}),
     );
-    assert!(cancelled.take_shown().contains("cancelled"));
+    assert!(cancelled.take_shown_text().contains("cancelled"));
     assert_eq!(cancelled.machine.outcome, Some(RunOutcome::Cancelled));
     cancelled.machine.handle_interrupt(&mut cancelled.effects);
     assert_eq!(cancelled.take_effects(), [], "the end of the run resets the count");
@@ -466,7 +467,7 @@ fn r2_retries_and_progress_are_displayed_with_countdown() {
         json!({"type": "tool.result", "requestId": "r-1", "toolCallId": "c-1", "toolName": "buy",
         "isError": true, "result": {"error": "too slow", "reason": "timeout"}}),
     );
-    assert_eq!(chat.take_shown(), "● buy  amount=5 item=ore\n  ✗ timeout: too slow");
+    assert_eq!(chat.take_shown_text(), "● buy  amount=5 item=ore\n  ✗ timeout: too slow");
     chat.receive(native(
         json!({"type": "step_retrying", "reason": "429", "until": "2026-01-01T12:00:03.000Z"}),
     ));
@@ -504,7 +505,7 @@ fn rejected_message_closes_its_request() {
     );
     assert!(chat.machine.is_idle());
     assert_eq!(chat.machine.outcome, Some(RunOutcome::Failed));
-    assert!(chat.take_shown().contains("! wait"));
+    assert!(chat.take_shown_text().contains("! wait"));
 }
 
 #[test]
@@ -514,10 +515,10 @@ fn lost_connection_is_shown_once_with_countdown() {
         let retry_in = std::time::Duration::from_secs(2);
         chat.machine.handle_disconnect("gone", retry_in, NOW, &mut chat.effects);
     }
-    assert_eq!(chat.take_shown(), "! connection lost: gone");
+    assert_eq!(chat.take_shown_text(), "! connection lost: gone");
     assert!(chat.status().contains("reconnecting in 2s"));
     chat.machine.handle_reconnect(&mut chat.effects);
-    assert_eq!(chat.take_shown(), "reconnected");
+    assert_eq!(chat.take_shown_text(), "reconnected");
 }
 
 #[test]
@@ -536,14 +537,14 @@ fn c3_workflow_is_started_by_its_name() {
 fn chat_commands_are_executed() {
     let mut chat = TestChat { machine: ChatMachine::new(None), effects: Vec::new() };
     chat.enter("/restock now", "x");
-    assert!(chat.take_shown().contains("/restock: `now`: expected key=value"));
+    assert!(chat.take_shown_text().contains("/restock: `now`: expected key=value"));
     chat.enter("/ ", "x");
-    assert!(chat.take_shown().contains("no command after /"));
+    assert!(chat.take_shown_text().contains("no command after /"));
     chat.enter("/session", "x");
-    assert!(chat.take_shown().contains("no session yet"));
+    assert!(chat.take_shown_text().contains("no session yet"));
     chat.enter("  ", "x");
     chat.enter("/cancel", "x");
-    assert_eq!(chat.take_shown(), "nothing to cancel");
+    assert_eq!(chat.take_shown_text(), "nothing to cancel");
     chat.enter("//literally", "r-1");
     let send = ChatEffect::SendMessage { id: "r-1".into(), content: "/literally".into() };
     assert_eq!(chat.take_effects(), [send]);
@@ -569,11 +570,11 @@ fn x5_server_text_cannot_control_the_terminal() {
         "isError": true, "result": {"error": evil, "reason": evil}}),
     );
     chat.receive(json!({"type": "error", "code": "x", "message": evil}));
-    chat.receive(other(
+    chat.receive(other_approval(
         json!({"approval_id": evil, "kind": "elicitation", "purpose": evil, "message": evil,
         "server": evil, "schema": {"properties": {evil: {"type": evil}}}}),
     ));
-    let shown = chat.take_shown() + &chat.status() + &chat.prompt();
+    let shown = chat.take_shown_text() + &chat.status() + &chat.prompt();
     assert!(shown.contains("forged"));
     let controls = |letter: char| (letter.is_control() && letter != '\n') || letter == '\u{202e}';
     assert!(!shown.contains(controls), "{shown:?}");

@@ -111,11 +111,14 @@ fn build_configuration(
     folder: &Path,
 ) -> anyhow::Result<Configuration> {
     let text = |text: std::ffi::OsString| text.into_string().ok();
-    let own = std::env::vars_os().filter_map(|(key, value)| Some((text(key)?, text(value)?)));
+    let process_environment =
+        std::env::vars_os().filter_map(|(key, value)| Some((text(key)?, text(value)?)));
     let folder_text = folder.display().to_string();
-    let added = file.environment.iter();
-    let added = added.map(|(key, value)| (key.clone(), value.replace("{folder}", &folder_text)));
-    let environment: Environment = own.chain(added).collect();
+    let file_environment = file
+        .environment
+        .iter()
+        .map(|(key, value)| (key.clone(), value.replace("{folder}", &folder_text)));
+    let environment: Environment = process_environment.chain(file_environment).collect();
     let mut configuration = Configuration::load(args.config.config.as_deref(), &environment)?;
     configuration.listen = ([127, 0, 0, 1], 0).into();
     configuration.database = DatabaseLocation::Sqlite(folder.join("greenroom.db"));

@@ -121,7 +121,7 @@ fn compare_calls(
     problems: &mut Vec<String>,
 ) {
     let mut remaining = observed.iter();
-    let mut found = 0;
+    let mut matched_count = 0;
     for call in expected {
         let Some(actual) = remaining.by_ref().find(|actual| matches_expected(call, actual)) else {
             let arguments = call.arguments.as_ref().map(|arguments| format!(" with {arguments}"));
@@ -129,11 +129,11 @@ fn compare_calls(
                 "{}{} was not called{}",
                 call.tool,
                 arguments.unwrap_or_default(),
-                if found > 0 { " after the others" } else { "" },
+                if matched_count > 0 { " after the others" } else { "" },
             ));
             continue;
         };
-        found += 1;
+        matched_count += 1;
         if let Some(expected) = call.decision
             && actual.verdict != Some(expected)
         {
@@ -148,10 +148,11 @@ fn compare_calls(
             problems.push(format!("{}: expected end {expected}, got {end}", call.tool));
         }
     }
-    if !others_allowed && observed.len() > found {
-        let more = observed.len() - found;
+    if !others_allowed && observed.len() > matched_count {
+        let unexpected_count = observed.len() - matched_count;
         let tools: Vec<_> = observed.iter().map(|call| call.tool.as_str()).collect();
-        problems.push(format!("{more} unexpected calls; all calls: {}", tools.join(", ")));
+        problems
+            .push(format!("{unexpected_count} unexpected calls; all calls: {}", tools.join(", ")));
     }
 }
 
@@ -276,11 +277,11 @@ mod tests {
                 "expected outcome failed; got completed",
             ),
         ] {
-            let found = find_problems(&case(expected), &run());
-            assert_eq!(found.len(), 1, "{expected}: {found:?}");
-            assert!(found[0].contains(problem), "{problem} is not in {found:?}");
+            let problems = find_problems(&case(expected), &run());
+            assert_eq!(problems.len(), 1, "{expected}: {problems:?}");
+            assert!(problems[0].contains(problem), "{problem} is not in {problems:?}");
         }
-        let found = find_problems(&case("text.excludes = [\"x\"]"), &ObservedRun::default());
-        assert_eq!(found, ["expected outcome completed; the run did not end in time"]);
+        let problems = find_problems(&case("text.excludes = [\"x\"]"), &ObservedRun::default());
+        assert_eq!(problems, ["expected outcome completed; the run did not end in time"]);
     }
 }

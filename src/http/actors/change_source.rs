@@ -71,12 +71,12 @@ impl ChangeSource for ActorChangeSource {
         actors.retain(|actor| kind.is_none_or(|kind| actor.kind == kind));
         actors.truncate(self.filter.limit);
         let actors = actors.into_iter().map(|actor| (actor.path.clone(), actor));
-        let (changed, gone) = differences(&mut self.last_sent, actors);
+        let (changed, removed) = differences(&mut self.last_sent, actors);
         let is_first = std::mem::take(&mut self.is_first);
-        let has_changes = is_first || !changed.is_empty() || !gone.is_empty();
+        let has_changes = is_first || !changed.is_empty() || !removed.is_empty();
         has_changes.then(|| {
             let changed = redact_snapshots(&self.state, &changed);
-            json!(ActorChanges { r#type: "actors", changed, gone })
+            json!(ActorChanges { r#type: "actors", changed, gone: removed })
         })
     }
 

@@ -79,10 +79,10 @@ impl ChangeSource for ApprovalChangeSource {
         let entries = rows
             .iter()
             .map(|row| (row.approval.approval_id.to_string(), redacted_approval(&self.state, row)));
-        let (changed, gone) = differences(&mut self.last_sent, entries.collect::<Vec<_>>());
+        let (changed, removed) = differences(&mut self.last_sent, entries.collect::<Vec<_>>());
         let is_first = !std::mem::replace(&mut self.has_sent, true);
-        let has_changes = is_first || !changed.is_empty() || !gone.is_empty();
-        has_changes.then(|| json!(ApprovalChanges { r#type: "approvals", changed, gone }))
+        let has_changes = is_first || !changed.is_empty() || !removed.is_empty();
+        has_changes.then(|| json!(ApprovalChanges { r#type: "approvals", changed, gone: removed }))
     }
 
     fn is_authorized(&self) -> bool {

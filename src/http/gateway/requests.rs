@@ -91,8 +91,8 @@ pub(super) async fn submit_request(
     let mut resent_approvals = Vec::new();
     for row in list_pending(state, session.session_id).await? {
         // An approval of a child session belongs to the run of the root session.
-        let own = RootRun { session_id: row.session_id, run_id: row.run_id };
-        let run = row.root.unwrap_or(own);
+        let own_run = RootRun { session_id: row.session_id, run_id: row.run_id };
+        let run = row.root.unwrap_or(own_run);
         if run.run_id == run_id && after.is_none() {
             // The stream starts before this approval and contains it.
             approvals.pending.insert(row.approval.approval_id);
@@ -225,8 +225,8 @@ pub(super) async fn find_approval(
             let page = state.runtime.journal.list_approvals(query).await?;
             before = page.last().map(|row| row.approval.approval_id);
             let is_last = page.len() < limit;
-            let found = page.into_iter().find(|row| matches_selector(row, selector));
-            if let Some(row) = found.filter(|row| principal.can_answer(row)) {
+            let matching = page.into_iter().find(|row| matches_selector(row, selector));
+            if let Some(row) = matching.filter(|row| principal.can_answer(row)) {
                 return Ok(row);
             }
             if is_last {

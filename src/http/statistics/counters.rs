@@ -175,9 +175,9 @@ impl DurationSamples {
     }
 }
 
-/// Returns `part` divided by `whole`, or `None` if `whole` is 0.
-fn rate(part: u64, whole: u64) -> Option<f64> {
-    (whole > 0).then(|| part as f64 / whole as f64)
+/// Returns `part` divided by `total`, or `None` if `total` is 0.
+fn rate(part: u64, total: u64) -> Option<f64> {
+    (total > 0).then(|| part as f64 / total as f64)
 }
 
 /// The figures of runs. A rate or average without data is `null`.

@@ -232,13 +232,13 @@ impl OpenAiStreamEncoder<'_> {
             .iter()
             .map(|call| split_by_bytes(call.arguments, self.pacing.fragment).into_iter())
             .collect();
-        let mut more = true;
-        while more {
-            more = false;
+        let mut has_more = true;
+        while has_more {
+            has_more = false;
             for (index, queue) in queues.iter_mut().enumerate() {
                 if let Some(piece) = queue.next() {
                     self.fragment(index, piece);
-                    more = true;
+                    has_more = true;
                 }
             }
         }

@@ -139,17 +139,17 @@ fn is_lock_held(error: &sqlx::Error) -> bool {
 
 /// Waits for a response. After a timeout, the connection must not be used again.
 pub(super) async fn with_response_timeout<T>(
-    answer: impl Future<Output = sqlx::Result<T>>,
+    response: impl Future<Output = sqlx::Result<T>>,
 ) -> sqlx::Result<T> {
-    with_timeout(RESPONSE_TIMEOUT, answer).await
+    with_timeout(RESPONSE_TIMEOUT, response).await
 }
 
 async fn with_timeout<T>(
     limit: Duration,
-    answer: impl Future<Output = sqlx::Result<T>>,
+    response: impl Future<Output = sqlx::Result<T>>,
 ) -> sqlx::Result<T> {
-    tokio::time::timeout(limit, answer).await.unwrap_or_else(|_| {
-        let message = format!("PostgreSQL did not answer within {} s", limit.as_secs());
+    tokio::time::timeout(limit, response).await.unwrap_or_else(|_| {
+        let message = format!("no response from PostgreSQL within {} s", limit.as_secs());
         Err(sqlx::Error::Io(io::Error::new(io::ErrorKind::TimedOut, message)))
     })
 }

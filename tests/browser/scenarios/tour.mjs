@@ -64,10 +64,10 @@ export default async function tour({ server, browser }) {
   await page.getByRole("textbox", { name: "Message" }).fill("Buy 20 Tritanium at market price");
   await page.keyboard.press("Enter");
   await page.locator(RUN_END).nth(1).waitFor();
-  await page.getByRole("button", { name: "1 session approval" }).click();
+  await page.getByRole("button", { name: "1 grant" }).click();
   await page.getByRole("dialog").getByText("args.quantity <= 100").waitFor();
   await ann.button("Revoke").click();
-  await page.getByRole("dialog").locator("p:focus", { hasText: "No approvals for this session yet." }).waitFor();
+  await page.getByRole("dialog").locator("p:focus", { hasText: "No grants." }).waitFor();
   await page.keyboard.press("Escape");
 
   // 4. A denial that names the required level.

@@ -1,5 +1,5 @@
 //! Checks elicitations (T1): each answer reaches the tool at most once and unchanged, and the tool's
-//! result uses an answer that was given.
+//! result uses a submitted answer.
 
 use super::{Report, Rule, text};
 use crate::history::History;
@@ -7,20 +7,21 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 pub(super) fn check(history: &History, report: &mut Report) {
-    let given = collect_answers(history, report);
+    let submitted = collect_answers(history, report);
     for (index, arrived) in history.answers.iter().enumerate() {
         // Cancellations and declines are not checked: their reasons may be in no log.
         if arrived.answer["action"] != "accept" {
             continue;
         }
         let (key, content) = (arrived.key.as_str(), &arrived.answer["content"]);
-        let is_given = given.get(key).is_some_and(|answers| answers.contains(&content));
-        report.check(is_given, Rule::AnswersArriveOnce, || {
+        let is_submitted = submitted.get(key).is_some_and(|answers| answers.contains(&content));
+        report.check(is_submitted, Rule::AnswersArriveOnce, || {
             format!("call {key} was answered {content}, which is not in the log")
         });
-        let mut before = history.answers[..index].iter();
-        let again = before.any(|before| before.key == key && before.answer == arrived.answer);
-        report.check(!again, Rule::AnswersArriveOnce, || {
+        let mut earlier = history.answers[..index].iter();
+        let is_repeated =
+            earlier.any(|answer| answer.key == key && answer.answer == arrived.answer);
+        report.check(!is_repeated, Rule::AnswersArriveOnce, || {
             format!("call {key} was answered {content} twice")
         });
     }
@@ -29,14 +30,13 @@ pub(super) fn check(history: &History, report: &mut Report) {
     });
     for result in results {
         let key = text(result, "call_id");
-        let same = |answer: &Value| {
+        let is_result = |answer: &Value| {
             ["hangar", "crates"].iter().all(|field| answer[field] == result["result"][field])
         };
-        let arrived = history.answers.iter();
-        let matches =
-            arrived.filter(|answer| answer.key == key).any(|it| same(&it.answer["content"]));
+        let mut answers = history.answers.iter().filter(|answer| answer.key == key);
+        let matches = answers.any(|answer| is_result(&answer.answer["content"]));
         report.check(matches, Rule::AnswersArriveOnce, || {
-            format!("call {key} ended with {}, without such an answer", result["result"])
+            format!("call {key} ended with {}, which no answer contains", result["result"])
         });
     }
 }
@@ -46,7 +46,7 @@ fn collect_answers<'a>(
     history: &'a History,
     report: &mut Report,
 ) -> BTreeMap<&'a str, Vec<&'a Value>> {
-    let mut given = BTreeMap::<&str, Vec<&Value>>::new();
+    let mut submitted = BTreeMap::<&str, Vec<&Value>>::new();
     for session in history.sessions.values() {
         let mut open = BTreeMap::<&str, &str>::new();
         for event in &session.events {
@@ -60,7 +60,7 @@ fn collect_answers<'a>(
                     report.check(call.is_some(), Rule::AnswersArriveOnce, || {
                         format!("approval {approval_id} was answered but is not open: {event}")
                     });
-                    given
+                    submitted
                         .entry(call.unwrap_or_default())
                         .or_default()
                         .push(&event["answer"]["value"]);
@@ -72,5 +72,5 @@ fn collect_answers<'a>(
             }
         }
     }
-    given
+    submitted
 }

@@ -10,7 +10,7 @@ use crate::{
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Returns the cost of a call in ISK.
+/// Costs of calls in ISK, by tool.
 const COSTS: [(&str, f64); 4] = [
     ("create_shopping_list", 1.0),
     ("create_bookmark", 2.0),
@@ -18,27 +18,27 @@ const COSTS: [(&str, f64); 4] = [
     ("wallet_transfer", 5.0),
 ];
 /// Reasons of failed calls that definitely had no effect.
-const DEFINITE: [&str; 6] =
+const DEFINITE_FAILURES: [&str; 6] =
     ["error", "invalid_arguments", "unknown_tool", "unavailable", "rejected", "expired"];
 /// Tolerance for sums of the same amounts in different order.
 const ROUNDING: f64 = 1e-6;
 
 pub(super) fn check(history: &History, report: &mut Report) {
-    let mut kept = 0.0;
+    let mut reserved_total = 0.0;
     for (id, session) in &history.sessions {
-        let mut purse = SessionSpending::new(id);
-        purse.apply_events(session, report);
-        kept += purse.reserved.values().sum::<f64>();
+        let mut spending = SessionSpending::new(id);
+        spending.apply_events(session, report);
+        reserved_total += spending.reserved.values().sum::<f64>();
         for effect in &history.effects {
-            let is_released = purse.released.contains(effect.key.as_str());
+            let is_released = spending.released.contains(effect.key.as_str());
             report.check(!is_released, Rule::BudgetsAreKept, || {
                 format!("the reservation of {effect:?} was released")
             });
         }
     }
     let spent = history.spent;
-    report.check((spent - kept).abs() < ROUNDING, Rule::BudgetsAreKept, || {
-        format!("spending in the database: {spent} ISK; in the log: {kept}")
+    report.check((spent - reserved_total).abs() < ROUNDING, Rule::BudgetsAreKept, || {
+        format!("spending in the database: {spent} ISK; in the log: {reserved_total}")
     });
 }
 
@@ -91,8 +91,8 @@ impl<'a> SessionSpending<'a> {
                     self.limit = event["budget"]["limit"].as_f64().unwrap_or_default();
                 }
                 "budget_reserved" => self.reserve(event, report),
-                "tool_call_attempt_started" => self.begin(call, report),
-                "tool_call_failed" | "authorization_denied" => self.end(event),
+                "tool_call_attempt_started" => self.record_start(call, report),
+                "tool_call_failed" | "authorization_denied" => self.record_end(event),
                 _ => {}
             }
         }
@@ -102,43 +102,43 @@ impl<'a> SessionSpending<'a> {
         let (session, call) = (self.session, text(event, "call_id"));
         let amount = event["cost"]["amount"].as_f64().unwrap_or_default();
         let tool = self.tools.get(call).copied().unwrap_or_default();
-        report.check(cost_of(tool) == Some(amount), Rule::BudgetsAreKept, || {
+        report.check(tool_cost(tool) == Some(amount), Rule::BudgetsAreKept, || {
             format!("session {session} reserves {amount} for call {call} of `{tool}`")
         });
         let before = self.reserved.insert(call, amount);
-        let again = before.is_some() || self.released.contains(call);
-        report.check(!again, Rule::BudgetsAreKept, || {
-            format!("session {session} reserves a cost twice for call {call}")
+        let is_repeated = before.is_some() || self.released.contains(call);
+        report.check(!is_repeated, Rule::BudgetsAreKept, || {
+            format!("session {session} reserves the cost of call {call} twice")
         });
         let (spent, limit) = (self.reserved.values().sum::<f64>(), self.limit);
-        let covered = self.approved.contains(call) || spent <= limit + ROUNDING;
-        report.check(covered, Rule::BudgetsAreKept, || {
+        let is_covered = self.approved.contains(call) || spent <= limit + ROUNDING;
+        report.check(is_covered, Rule::BudgetsAreKept, || {
             format!("session {session} spends {spent} of {limit} with call {call}")
         });
     }
 
-    fn begin(&mut self, call: &'a str, report: &mut Report) {
+    fn record_start(&mut self, call: &'a str, report: &mut Report) {
         self.started.insert(call);
         let tool = self.tools.get(call).copied().unwrap_or_default();
-        let funded = cost_of(tool).is_none() || self.reserved.contains_key(call);
-        report.check(funded, Rule::BudgetsAreKept, || {
+        let has_reservation = tool_cost(tool).is_none() || self.reserved.contains_key(call);
+        report.check(has_reservation, Rule::BudgetsAreKept, || {
             format!("call {call} of `{tool}` started without a reservation")
         });
     }
 
-    fn end(&mut self, event: &'a Value) {
+    fn record_end(&mut self, event: &'a Value) {
         let call = text(event, "call_id");
         let reason = text(event, "reason");
-        let definite = text(event, "type") == "authorization_denied"
-            || DEFINITE.contains(&reason)
+        let is_definite = text(event, "type") == "authorization_denied"
+            || DEFINITE_FAILURES.contains(&reason)
             || (reason == "cancelled" && !self.started.contains(call));
         // A human reported the failure and may be wrong.
-        if definite && self.reserved.remove(call).is_some() && !self.failed.contains(call) {
+        if is_definite && self.reserved.remove(call).is_some() && !self.failed.contains(call) {
             self.released.insert(call);
         }
     }
 }
 
-fn cost_of(tool: &str) -> Option<f64> {
-    COSTS.iter().find(|(costly, _)| *costly == tool).map(|(_, cost)| *cost)
+fn tool_cost(tool: &str) -> Option<f64> {
+    COSTS.iter().find(|(name, _)| *name == tool).map(|(_, cost)| *cost)
 }

@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 const TWO: &str = "session-2";
 
-/// A session in which an order creates a grant, the next one uses it, and a third uses a preflight
-/// plan; a list deletion fails; and a tool requests input.
+/// Returns the log of a session in which an order creates a grant, the next one uses it, and a third
+/// uses a preflight plan; a list creation fails; and a tool requests input.
 fn valid_log() -> Vec<Value> {
     let order = |n: u32| json!({"quantity": n});
     let started = |call: &str, tool: &str, arguments: Value| {
@@ -74,10 +74,10 @@ fn valid_log() -> Vec<Value> {
         started("hangar", "choose_hangar", json!({"type_id": 587})),
         allowed("hangar", json!({"kind": "policy", "why": "reads"})),
         attempted("hangar"),
-        requested("asked-1", json!({"kind": "elicitation", "call_id": "hangar"})),
+        requested("elicitation-1", json!({"kind": "elicitation", "call_id": "hangar"})),
         (
             "approval_decided",
-            json!({"plan_id": "asked-1", "answer": {"decision": "answer", "value": filled}}),
+            json!({"plan_id": "elicitation-1", "answer": {"decision": "answer", "value": filled}}),
         ),
         done("hangar", "choose_hangar", filled.clone()),
         ("done", json!({"outcome": "completed"})),
@@ -94,7 +94,7 @@ fn valid_log() -> Vec<Value> {
     events.into_iter().enumerate().map(numbered).collect()
 }
 
-/// The valid history with that session added.
+/// Returns the valid history with that session added.
 fn valid_history_with_grants() -> History {
     let mut history = valid_history();
     let events = valid_log();
@@ -132,9 +132,9 @@ fn valid_history_with_grants() -> History {
 fn assert_violates(rule: Rule, change: impl FnOnce(&mut History)) {
     let mut history = valid_history_with_grants();
     change(&mut history);
-    let broken = violated_rules(&history);
-    assert!(broken.contains(&rule), "{rule:?} is not among {broken:?}");
-    assert!(broken.len() <= 3, "{broken:?}");
+    let violated = violated_rules(&history);
+    assert!(violated.contains(&rule), "{rule:?} is not among {violated:?}");
+    assert!(violated.len() <= 3, "{violated:?}");
 }
 
 /// Returns the n-th event of a type (from 0).

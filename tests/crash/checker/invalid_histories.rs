@@ -11,11 +11,11 @@ const ONE: &str = "session-1";
 const BOOKMARK: &str = "call-bookmark";
 const TRANSFER: &str = "call-transfer";
 
-/// The log of a session that created a bookmark automatically, and transferred money after an approval
-/// and, because the outcome was unknown, again after a second approval.
+/// Returns the log of a session that created a bookmark automatically, and transferred money after
+/// an approval and, because the outcome was unknown, again after a second approval.
 fn valid_log() -> Vec<Value> {
     let by_policy = json!({"kind": "policy", "why": "low"});
-    let by_person = json!({"kind": "approval", "approval_id": "plan-1", "by": "ada"});
+    let by_human = json!({"kind": "approval", "approval_id": "plan-1", "by": "ada"});
     let plan = json!({"plan_id": "plan-1", "kind": "plan", "steps": [{"call_id": TRANSFER}]});
     let unknown = json!({
         "plan_id": "plan-2", "kind": "unknown_outcome", "call": {"call_id": TRANSFER},
@@ -43,7 +43,7 @@ fn valid_log() -> Vec<Value> {
             "approval_decided",
             json!({"plan_id": "plan-1", "closed": true, "steps": [{"call_id": TRANSFER, "approved": true}]}),
         ),
-        ("tool_call_allowed", json!({"call_id": TRANSFER, "by": by_person})),
+        ("tool_call_allowed", json!({"call_id": TRANSFER, "by": by_human})),
         ("budget_reserved", json!({"call_id": TRANSFER, "cost": {"amount": 5.0, "unit": "ISK"}})),
         ("tool_call_attempt_started", json!({"call_id": TRANSFER, "attempt": 1})),
         ("waiting_for_approval", json!({"plan_id": "plan-2", "plan": unknown})),
@@ -68,7 +68,7 @@ fn valid_log() -> Vec<Value> {
     events.into_iter().enumerate().map(numbered).collect()
 }
 
-/// The frames that a subscriber of the session receives: the message in two fragments.
+/// Returns the frames that a subscriber of the session receives: the message in two fragments.
 fn subscriber_log(name: &str) -> SubscriberLog {
     let mut frames = Vec::new();
     for event in valid_log() {
@@ -147,22 +147,22 @@ pub(super) fn violated_rules(history: &History) -> Vec<Rule> {
 fn assert_violates(rule: Rule, change: impl FnOnce(&mut History)) {
     let mut history = valid_history();
     change(&mut history);
-    let broken = violated_rules(&history);
-    assert!(broken.contains(&rule), "{rule:?} is not among {broken:?}");
-    assert!(broken.len() <= 3, "{broken:?}");
+    let violated = violated_rules(&history);
+    assert!(violated.contains(&rule), "{rule:?} is not among {violated:?}");
+    assert!(violated.len() <= 3, "{violated:?}");
 }
 
 fn events(history: &mut History) -> &mut Vec<Value> {
     &mut history.sessions.get_mut(ONE).unwrap().events
 }
 
-/// Returns the n-th event of a type (from 0) in the log and in the received frames.
+/// Changes the n-th event of a type (from 0) in the log and in the received frames.
 fn change_event(history: &mut History, kind: &str, nth: usize, change: impl Fn(&mut Value)) {
-    let is = |event: &Value| event["type"] == kind;
-    let mut logged = events(history).iter_mut().filter(|event| is(event));
+    let is_kind = |event: &Value| event["type"] == kind;
+    let mut logged = events(history).iter_mut().filter(|event| is_kind(event));
     change(logged.nth(nth).unwrap());
     for log in &mut history.subscriber_logs {
-        let mut received = log.frames.iter_mut().filter(|frame| is(&frame.data));
+        let mut received = log.frames.iter_mut().filter(|frame| is_kind(&frame.data));
         change(&mut received.nth(nth).unwrap().data);
     }
 }

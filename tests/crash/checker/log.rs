@@ -1,6 +1,6 @@
 //! Checks the log: complete, with every acknowledged command, and every run ended or visibly waiting.
 
-use super::{Report, Rule, calls, text};
+use super::{Report, Rule, collect_calls, text};
 use crate::history::{AcknowledgedCommand, ClientCommand, History, Session};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -8,21 +8,21 @@ use std::collections::BTreeMap;
 pub(super) fn check(history: &History, report: &mut Report) {
     for (id, session) in &history.sessions {
         check_complete(history, id, session, report);
-        runs(id, session, report);
-        one_run_for_each_message(id, session, report);
+        check_runs(id, session, report);
+        check_runs_of_messages(id, session, report);
     }
-    for (call_id, call) in calls(history) {
-        let running = history.sessions[call.session].status == "waiting"
-            && !ended(&history.sessions[call.session], call.run_id);
+    for (call_id, call) in collect_calls(history) {
+        let is_open = history.sessions[call.session].status == "waiting"
+            && !has_ended(&history.sessions[call.session], call.run_id);
         let ends = call.ends.len();
-        report.check(ends == 1 || (running && ends == 0), Rule::RunsEndOrWait, || {
+        report.check(ends == 1 || (is_open && ends == 0), Rule::RunsEndOrWait, || {
             format!("call {call_id} ({}) of session {} has {ends} ends", call.tool, call.session)
         });
     }
     for acknowledged in &history.acknowledged {
         let session = history.sessions.get(&acknowledged.session);
-        let logged = session.is_some_and(|session| is_logged(acknowledged, session));
-        report.check(logged, Rule::AcknowledgedIsLogged, || format!("{acknowledged:?}"));
+        let is_in_log = session.is_some_and(|session| is_logged(acknowledged, session));
+        report.check(is_in_log, Rule::AcknowledgedIsLogged, || format!("{acknowledged:?}"));
     }
 }
 
@@ -31,16 +31,16 @@ fn check_complete(history: &History, id: &str, session: &Session, report: &mut R
     let seqs: Vec<_> = session.events.iter().map(|event| event["seq"].as_u64()).collect();
     let expected: Vec<_> = (1..=seqs.len() as u64).map(Some).collect();
     report.check(seqs == expected && !seqs.is_empty(), Rule::LogIsComplete, || {
-        format!("session {id} has the events {seqs:?}")
+        format!("the events of session {id} are {seqs:?}")
     });
     let stored = history.stored.get(id).cloned().unwrap_or_default();
-    let same = stored.iter().copied().map(Some).eq(seqs.iter().copied());
-    report.check(same, Rule::LogIsComplete, || {
-        format!("session {id} has {} events, and the database has {stored:?}", seqs.len())
+    let is_same = stored.iter().copied().map(Some).eq(seqs.iter().copied());
+    report.check(is_same, Rule::LogIsComplete, || {
+        format!("session {id} has {} events; in the database: {stored:?}", seqs.len())
     });
 }
 
-fn ended(session: &Session, run_id: &str) -> bool {
+fn has_ended(session: &Session, run_id: &str) -> bool {
     session.events.iter().any(|event| is_end(event) && text(event, "run_id") == run_id)
 }
 
@@ -49,7 +49,7 @@ fn is_end(event: &Value) -> bool {
 }
 
 /// Checks that each run has exactly one end; the last run may wait if the session shows it.
-fn runs(id: &str, session: &Session, report: &mut Report) {
+fn check_runs(id: &str, session: &Session, report: &mut Report) {
     let mut ends = BTreeMap::<&str, u32>::new();
     for event in &session.events {
         let run_id = text(event, "run_id");
@@ -60,14 +60,14 @@ fn runs(id: &str, session: &Session, report: &mut Report) {
         }
     }
     let open: Vec<_> = ends.iter().filter(|(_, ends)| **ends == 0).map(|(run, _)| *run).collect();
-    let waits = session.status == "waiting" && !session.pending_approvals.is_empty();
-    let may_be_open = usize::from(waits);
+    let is_waiting = session.status == "waiting" && !session.pending_approvals.is_empty();
+    let may_be_open = usize::from(is_waiting);
     report.check(open.len() <= may_be_open, Rule::RunsEndOrWait, || {
         let (status, pending) = (&session.status, &session.pending_approvals);
-        format!("session {id} is {status} with pending approvals {pending:?}; pending in the log: {open:?}")
+        format!("session {id} is {status}; pending approvals: {pending:?}, open runs: {open:?}")
     });
-    let settled = waits || ["idle", "closed"].contains(&session.status.as_str());
-    report.check(settled, Rule::RunsEndOrWait, || {
+    let is_settled = is_waiting || ["idle", "closed"].contains(&session.status.as_str());
+    report.check(is_settled, Rule::RunsEndOrWait, || {
         format!("session {id} is still {}", session.status)
     });
     for (run_id, ends) in ends {
@@ -75,7 +75,8 @@ fn runs(id: &str, session: &Session, report: &mut Report) {
     }
 }
 
-fn one_run_for_each_message(id: &str, session: &Session, report: &mut Report) {
+/// Checks that each message is in the conversation once and has one run.
+fn check_runs_of_messages(id: &str, session: &Session, report: &mut Report) {
     let mut runs = BTreeMap::<&str, u32>::new();
     let mut accepted = BTreeMap::<&str, u32>::new();
     for event in &session.events {
@@ -86,20 +87,20 @@ fn one_run_for_each_message(id: &str, session: &Session, report: &mut Report) {
             _ => {}
         }
     }
-    for (what, counts) in [("runs", runs), ("places in the conversation", accepted)] {
+    for (label, counts) in [("runs", runs), ("places in the conversation", accepted)] {
         for (message_id, count) in counts {
             report.check(count == 1, Rule::OneRunForOneMessage, || {
-                format!("message {message_id} of session {id} has {count} {what}")
+                format!("message {message_id} of session {id} has {count} {label}")
             });
         }
     }
 }
 
 fn is_logged(acknowledged: &AcknowledgedCommand, session: &Session) -> bool {
-    let has = |is: &dyn Fn(&Value) -> bool| session.events.iter().any(is);
-    let of = |kind: &'static str| move |event: &Value| text(event, "type") == kind;
+    let has = |is_match: &dyn Fn(&Value) -> bool| session.events.iter().any(is_match);
+    let is_kind = |kind: &'static str| move |event: &Value| text(event, "type") == kind;
     match &acknowledged.command {
-        ClientCommand::Create => session.events.first().is_some_and(of("session_created")),
+        ClientCommand::Create => session.events.first().is_some_and(is_kind("session_created")),
         ClientCommand::Submit { message_id, text: message_text, run_id, seq } => has(&|event| {
             ["message_queued", "message_accepted"].contains(&text(event, "type"))
                 && text(event, "message_id") == message_id
@@ -108,23 +109,27 @@ fn is_logged(acknowledged: &AcknowledgedCommand, session: &Session) -> bool {
                 && seq.is_none_or(|seq| event["seq"] == seq)
         }),
         ClientCommand::Cancel { run_id } => has(&|event| {
-            of("done")(event) && event["outcome"] == "cancelled" && text(event, "run_id") == run_id
+            is_kind("done")(event)
+                && event["outcome"] == "cancelled"
+                && text(event, "run_id") == run_id
         }),
         ClientCommand::Decide { approval_id, decision } => has(&|event| {
-            of("approval_decided")(event)
+            is_kind("approval_decided")(event)
                 && text(event, "plan_id") == approval_id
                 && has_answer(event, decision)
         }),
-        ClientCommand::Retitle { title } => {
-            has(&|event| of("session_settings_changed")(event) && text(event, "title") == title)
-        }
+        ClientCommand::Retitle { title } => has(&|event| {
+            is_kind("session_settings_changed")(event) && text(event, "title") == title
+        }),
         ClientCommand::Fork { from, at_seq } => session.events.first().is_some_and(|event| {
-            of("session_forked")(event) && text(event, "from") == from && event["at_seq"] == *at_seq
+            is_kind("session_forked")(event)
+                && text(event, "from") == from
+                && event["at_seq"] == *at_seq
         }),
         ClientCommand::Revoke { grant_id } => {
-            has(&|event| of("grant_revoked")(event) && text(event, "grant_id") == grant_id)
+            has(&|event| is_kind("grant_revoked")(event) && text(event, "grant_id") == grant_id)
         }
-        ClientCommand::Close => has(&of("session_closed")),
+        ClientCommand::Close => has(&is_kind("session_closed")),
     }
 }
 

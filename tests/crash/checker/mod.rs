@@ -50,12 +50,12 @@ pub(crate) enum Rule {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Violation {
     pub(crate) rule: Rule,
-    pub(crate) what: String,
+    pub(crate) description: String,
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}: {}", self.rule, self.what)
+        write!(f, "{:?}: {}", self.rule, self.description)
     }
 }
 
@@ -82,9 +82,9 @@ pub(crate) fn find_violations(history: &History) -> Vec<Violation> {
 pub(crate) struct Report(Vec<Violation>);
 
 impl Report {
-    fn check(&mut self, holds: bool, rule: Rule, what: impl FnOnce() -> String) {
+    fn check(&mut self, holds: bool, rule: Rule, description: impl FnOnce() -> String) {
         if !holds {
-            self.0.push(Violation { rule, what: what() });
+            self.0.push(Violation { rule, description: description() });
         }
     }
 }
@@ -112,16 +112,16 @@ struct CallRecord<'a> {
 }
 
 /// Returns the calls of all sessions, by id.
-fn calls(history: &History) -> BTreeMap<&str, CallRecord<'_>> {
+fn collect_calls(history: &History) -> BTreeMap<&str, CallRecord<'_>> {
     let mut calls = BTreeMap::<&str, CallRecord<'_>>::new();
     for (id, session) in &history.sessions {
         // The call of each approval for an unknown outcome.
         let mut approval_calls = BTreeMap::new();
         for event in &session.events {
-            let named = text(event, "call_id");
+            let call_id = text(event, "call_id");
             match text(event, "type") {
                 "tool_call_started" => {
-                    *calls.entry(named).or_default() = CallRecord {
+                    *calls.entry(call_id).or_default() = CallRecord {
                         session: id,
                         run_id: text(event, "run_id"),
                         tool: text(event, "tool"),
@@ -131,22 +131,22 @@ fn calls(history: &History) -> BTreeMap<&str, CallRecord<'_>> {
                 }
                 "tool_call_allowed" => {
                     if let Some(edited) = event["edit"].get("arguments") {
-                        calls.entry(named).or_default().arguments = edited.clone();
+                        calls.entry(call_id).or_default().arguments = edited.clone();
                     }
-                    calls.entry(named).or_default().allowed.push(event);
+                    calls.entry(call_id).or_default().allowed.push(event);
                 }
-                "tool_call_attempt_started" => calls.entry(named).or_default().attempts += 1,
+                "tool_call_attempt_started" => calls.entry(call_id).or_default().attempts += 1,
                 "tool_call_completed" | "tool_call_failed" | "authorization_denied" => {
-                    calls.entry(named).or_default().ends.push(event);
+                    calls.entry(call_id).or_default().ends.push(event);
                 }
                 "waiting_for_approval" if event["plan"]["kind"] == "unknown_outcome" => {
-                    let about = text(&event["plan"]["call"], "call_id");
-                    calls.entry(about).or_default().unknown_outcome_approvals += 1;
-                    approval_calls.insert(text(event, "plan_id"), about);
+                    let unknown_call = text(&event["plan"]["call"], "call_id");
+                    calls.entry(unknown_call).or_default().unknown_outcome_approvals += 1;
+                    approval_calls.insert(text(event, "plan_id"), unknown_call);
                 }
                 "approval_decided" => {
-                    if let Some(about) = approval_calls.get(text(event, "plan_id")) {
-                        calls.entry(about).or_default().answers.push(&event["answer"]);
+                    if let Some(unknown_call) = approval_calls.get(text(event, "plan_id")) {
+                        calls.entry(unknown_call).or_default().answers.push(&event["answer"]);
                     }
                 }
                 _ => {}

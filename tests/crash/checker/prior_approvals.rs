@@ -1,22 +1,22 @@
 //! Checks prior approvals: a grant covers calls from its creation to its revocation (G9), and a step
 //! of an approved preflight plan covers one call with exactly its arguments (G14).
 
-use super::{Report, Rule, calls, text};
+use super::{Report, Rule, collect_calls, text};
 use crate::history::{History, Session};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) fn check(history: &History, report: &mut Report) {
-    let calls = calls(history);
+    let calls = collect_calls(history);
     let arguments: BTreeMap<&str, &Value> =
-        calls.iter().map(|(call, found)| (*call, &found.arguments)).collect();
+        calls.iter().map(|(call_id, call)| (*call_id, &call.arguments)).collect();
     for (id, session) in &history.sessions {
-        grants(id, session, report);
-        plans(id, session, &arguments, report);
+        check_grants(id, session, report);
+        check_plans(id, session, &arguments, report);
     }
 }
 
-fn grants(id: &str, session: &Session, report: &mut Report) {
+fn check_grants(id: &str, session: &Session, report: &mut Report) {
     // The tool of each active grant, and the calls that were proposed while it was active.
     let mut grants = BTreeMap::<&str, &str>::new();
     let mut tools = BTreeMap::<&str, &str>::new();
@@ -41,10 +41,10 @@ fn grants(id: &str, session: &Session, report: &mut Report) {
             }
             "tool_call_allowed" if event["by"]["kind"] == "grant" => {
                 let granted = grants.get(text(&event["by"], "grant_id"));
-                let holds = granted.is_some() && granted == tools.get(call);
-                report.check(holds, Rule::GrantsHold, || {
+                let is_active = granted.is_some() && granted == tools.get(call);
+                report.check(is_active, Rule::GrantsHold, || {
                     format!(
-                        "call {call} of session {id} ran on {}, of those {grants:?}",
+                        "call {call} of session {id} was allowed by {}; active grants: {grants:?}",
                         event["by"]
                     )
                 });
@@ -65,7 +65,12 @@ fn grants(id: &str, session: &Session, report: &mut Report) {
     }
 }
 
-fn plans(id: &str, session: &Session, arguments: &BTreeMap<&str, &Value>, report: &mut Report) {
+fn check_plans(
+    id: &str,
+    session: &Session,
+    arguments: &BTreeMap<&str, &Value>,
+    report: &mut Report,
+) {
     let mut plans = BTreeMap::<&str, &Value>::new();
     let mut used = BTreeSet::<(&str, u64)>::new();
     for event in &session.events {
@@ -74,20 +79,25 @@ fn plans(id: &str, session: &Session, arguments: &BTreeMap<&str, &Value>, report
             "tool_call_allowed" if event["by"]["kind"] == "preflight" => {
                 let call = text(event, "call_id");
                 let plan_id = text(&event["by"], "approval_id");
-                let place = event["by"]["step"].as_u64().unwrap_or_default();
+                let position = event["by"]["step"].as_u64().unwrap_or_default();
                 let plan = plans.get(plan_id).filter(|plan| plan["run_id"] == event["run_id"]);
                 let steps = plan.and_then(|plan| plan["steps"].as_array());
-                let shows = |step: &&Value| {
-                    step["position"] == place
+                let is_covering = |step: &&Value| {
+                    step["position"] == position
                         && step["skipped"] != true
                         && Some(&&step["arguments"]) == arguments.get(call)
                 };
-                let shown = steps.is_some_and(|steps| steps.iter().any(|step| shows(&step)));
-                report.check(shown, Rule::PlansCoverOnce, || {
-                    format!("call {call} of session {id} ran on step {place} of {plan:?}")
+                let is_covered =
+                    steps.is_some_and(|steps| steps.iter().any(|step| is_covering(&step)));
+                report.check(is_covered, Rule::PlansCoverOnce, || {
+                    format!(
+                        "call {call} of session {id} was allowed by step {position} of {plan:?}"
+                    )
                 });
-                report.check(used.insert((plan_id, place)), Rule::PlansCoverOnce, || {
-                    format!("step {place} of the plan {plan_id} of session {id} covers two calls")
+                report.check(used.insert((plan_id, position)), Rule::PlansCoverOnce, || {
+                    format!(
+                        "step {position} of the plan {plan_id} of session {id} covers two calls"
+                    )
                 });
             }
             _ => {}

@@ -17,9 +17,9 @@ pub(super) fn check(history: &History, report: &mut Report) {
         report.check(received >= logged, Rule::ReceivedIsComplete, || {
             format!("{} received {received} of {logged} events", subscriber.name)
         });
-        for refusal in &subscriber.rejected_cursors {
+        for rejection in &subscriber.rejected_cursors {
             report.check(false, Rule::ReceivedIsLogged, || {
-                format!("{} was rejected with a cursor of the server: {refusal}", subscriber.name)
+                format!("{} was rejected with a cursor of the server: {rejection}", subscriber.name)
             });
         }
     }
@@ -37,18 +37,20 @@ impl StreamChecker<'_> {
     fn check_frame(&mut self, frame: &Frame, log: &[Value], report: &mut Report) {
         let name = &self.subscriber_log.name;
         let seq = frame.data["seq"].as_u64();
-        let (place, offset) = match frame.cursor.split_once('.') {
-            Some((place, offset)) => (place, offset.parse().unwrap_or(usize::MAX)),
+        let (cursor_seq, offset) = match frame.cursor.split_once('.') {
+            Some((cursor_seq, offset)) => (cursor_seq, offset.parse().unwrap_or(usize::MAX)),
             None => (frame.cursor.as_str(), 0),
         };
-        let agrees = place.parse().ok() == seq;
-        report.check(agrees, Rule::ReceivedIsComplete, || format!("{name}: a cursor of {frame:?}"));
+        let is_consistent = cursor_seq.parse().ok() == seq;
+        report.check(is_consistent, Rule::ReceivedIsComplete, || {
+            format!("{name}: wrong cursor in {frame:?}")
+        });
         if text(&frame.data, "type") == "text" {
-            let piece = if frame.is_websocket { &frame.data["payload"] } else { &frame.data };
+            let payload = if frame.is_websocket { &frame.data["payload"] } else { &frame.data };
             let message = self.message.get_or_insert_default();
-            message.push_str(text(piece, "text"));
-            let whole = seq == Some(self.next - 1) && message.len() == offset;
-            report.check(whole, Rule::ReceivedIsComplete, || {
+            message.push_str(text(payload, "text"));
+            let is_next = seq == Some(self.next - 1) && message.len() == offset;
+            report.check(is_next, Rule::ReceivedIsComplete, || {
                 format!("{name} has {} bytes after event {} at {frame:?}", offset, self.next - 1)
             });
             return;
@@ -58,8 +60,8 @@ impl StreamChecker<'_> {
         });
         self.next = seq.unwrap_or(self.next) + 1;
         let logged = seq.and_then(|seq| log.get(usize::try_from(seq).ok()?.checked_sub(1)?));
-        let same = logged.is_some_and(|logged| is_same(frame, logged));
-        report.check(same, Rule::ReceivedIsLogged, || {
+        let is_logged = logged.is_some_and(|event| is_same_event(frame, event));
+        report.check(is_logged, Rule::ReceivedIsLogged, || {
             format!(
                 "{name} received {} and the log has {}",
                 frame.data,
@@ -87,19 +89,19 @@ impl StreamChecker<'_> {
 }
 
 /// Returns true if a frame equals the event in the log.
-fn is_same(frame: &Frame, logged: &Value) -> bool {
+fn is_same_event(frame: &Frame, logged: &Value) -> bool {
     if !frame.is_websocket {
         return frame.data == *logged;
     }
-    let same = |key: &str| frame.data[key] == logged[key];
+    let is_same_field = |key: &str| frame.data[key] == logged[key];
     let payload = frame.data["payload"].as_object();
     let has_value = |(key, value): (&String, &Value)| {
         // Only WebSocket frames repeat these two fields before the plan.
         ["purpose", "tool_count"].contains(&key.as_str()) || logged[key] == *value
     };
-    same("type")
-        && same("seq")
-        && same("session_id")
+    is_same_field("type")
+        && is_same_field("seq")
+        && is_same_field("session_id")
         && frame.data["timestamp"] == logged["at"]
         && payload.is_some_and(|payload| payload.iter().all(has_value))
 }

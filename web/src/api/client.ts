@@ -3,7 +3,7 @@
 import { getJson, getText, sendJson } from "./http";
 import { fromFlat } from "./frames";
 import type {
-  AuditRow, Frame, Grant, Json, JsonObject, ContextManifest, Me, Policy, Approval, Session, UserSettings, Statistics, Tool,
+  AuditRow, Frame, Grant, Json, JsonObject, ContextManifest, CurrentUser, Policy, Approval, Session, UserSettings, Statistics, Tool,
   ToolServer, Verdict, Workflow,
 } from "./types";
 
@@ -43,7 +43,7 @@ export interface ApprovalAnswer {
 
 /** The operations of the API. Each method rejects with a `Problem` when the request fails. */
 export const client = {
-  getMe: () => getJson<Me>("/agent/me"),
+  getMe: () => getJson<CurrentUser>("/agent/me"),
   /** Sets the sign-in cookie. */
   signIn: (token: string) => sendJson<null>("POST", "/sign-in", { token }),
 

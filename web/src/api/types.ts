@@ -10,7 +10,7 @@ export type Risk = "read_only" | "write_low_risk" | "write_high_risk" | "critica
 export type Role = "user" | "approver" | "admin";
 
 /** An agent profile that the user may select. */
-export interface Agent {
+export interface AgentProfile {
   name: string;
   description: string;
   headless: boolean;
@@ -18,10 +18,10 @@ export interface Agent {
 }
 
 /** The signed-in user, as returned by `/agent/me`. */
-export interface Me {
+export interface CurrentUser {
   user_id: string;
   role: Role;
-  agents: Agent[];
+  agents: AgentProfile[];
   default_agent: string;
   version: string;
 }

@@ -7,7 +7,7 @@ import { followList } from "../api/list_stream";
 import { client, type NewMessage } from "../api/client";
 import { onSignedOut, Problem, toProblem } from "../api/http";
 import { EventSocket, type SocketState } from "../api/event_socket";
-import type { Frame, Me, Approval, Session } from "../api/types";
+import type { Frame, CurrentUser, Approval, Session } from "../api/types";
 import { announce, runEndBetween } from "./announcements";
 import { EMPTY_VIEW, type SessionView, applyFrames, viewForFork, keepContiguous } from "./session_view";
 import { EventLog } from "./event_log";
@@ -22,7 +22,7 @@ export interface Connection {
 }
 
 /** The signed-in user. Null until the page has started. */
-export const currentUser = new Store<Me | null>(null);
+export const currentUser = new Store<CurrentUser | null>(null);
 /** The state of the event socket. */
 export const connection = new Store<Connection>({ state: "connecting", wasOpen: false });
 /** The error that prevents the page from starting or continuing; 401 if the user is signed out. */

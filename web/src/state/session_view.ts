@@ -92,8 +92,8 @@ function appendText(draft: SessionView, frame: Frame): void {
   if (item?.kind === "assistant") {
     draft.items[index] = { ...item, text: item.text + str(frame.body.text) };
   } else {
-    const fresh = { streaming: true, stopped: false, at: frame.at, seq: frame.seq ?? 0 };
-    draft.items.push({ kind: "assistant", id, text: str(frame.body.text), ...fresh });
+    const initialState = { streaming: true, stopped: false, at: frame.at, seq: frame.seq ?? 0 };
+    draft.items.push({ kind: "assistant", id, text: str(frame.body.text), ...initialState });
   }
 }
 
@@ -320,13 +320,13 @@ const HANDLERS: Record<string, Handler> = {
     const event = obj(body.event);
     if (!event) return;
     const inner = fromFlat(event);
-    const fresh = { session_id: inner.session_id, agent: inner.agent, call_id: str(body.call_id), gone: false, view: EMPTY_VIEW };
-    const child = draft.children[inner.session_id] ?? fresh;
+    const newChild = { session_id: inner.session_id, agent: inner.agent, call_id: str(body.call_id), gone: false, view: EMPTY_VIEW };
+    const child = draft.children[inner.session_id] ?? newChild;
     draft.children = { ...draft.children, [inner.session_id]: { ...child, view: applyFrames(child.view, [inner]) } };
   },
   child_gone(draft, _frame, body) {
-    const gone = childSessionsOfCall(draft, str(body.call_id)).map((child): [string, ChildSession] => [child.session_id, { ...child, gone: true }]);
-    draft.children = { ...draft.children, ...Object.fromEntries(gone) };
+    const lostChildren = childSessionsOfCall(draft, str(body.call_id)).map((child): [string, ChildSession] => [child.session_id, { ...child, gone: true }]);
+    draft.children = { ...draft.children, ...Object.fromEntries(lostChildren) };
   },
   feedback_given(draft, frame, body) {
     const common = { by: str(body.by), comment: strOrNull(body.comment), at: frame.at };
@@ -398,8 +398,8 @@ export function sessionStatus(view: SessionView): "closed" | "waiting" | "runnin
 
 /** Returns the pending approvals of the session and of its child sessions. */
 export function pendingApprovals({ approvals, children }: SessionView): Approval[] {
-  const own = Object.values(approvals).filter((approval) => approval.state === "pending");
-  return [...own, ...Object.values(children).flatMap((child) => pendingApprovals(child.view))];
+  const ownPending = Object.values(approvals).filter((approval) => approval.state === "pending");
+  return [...ownPending, ...Object.values(children).flatMap((child) => pendingApprovals(child.view))];
 }
 
 /** Returns the child sessions that work for a call. */

@@ -36,8 +36,8 @@ pub enum ElicitationMode {
         /// JSON Schema of an object whose properties are plain values.
         schema: Value,
     },
-    /// Visit a page. The answer to the elicitation carries no value; the tool learns the rest from
-    /// the page.
+    /// Visit a page. The answer to the elicitation carries no value; the tool obtains the rest
+    /// from the page.
     Url {
         /// The address of the page.
         url: String,

@@ -99,8 +99,8 @@ pub(super) fn conversation_token_budget(run: Option<&Run>, rules: &Rules, model:
 /// Builds the request of the current step. `model` is the model's name in configuration.
 pub fn assemble_request(state: &SessionState, rules: &Rules, model: String) -> ModelRequest {
     let run = state.active.run.as_ref();
-    if let Some(through) = run.and_then(Run::compacting_through) {
-        return compaction::build_summary_request(state, rules, model, through);
+    if let Some(summarised_messages) = run.and_then(Run::compacting_through) {
+        return compaction::build_summary_request(state, rules, model, summarised_messages);
     }
     RequestParts::new(state, rules, &model).into_request(model)
 }

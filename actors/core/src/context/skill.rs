@@ -135,7 +135,7 @@ impl SkillIndex {
 }
 
 const INTRODUCTION: &str = "Skills are instructions for certain kinds of work. When the task is of a \
-    kind that one describes, read it with the tool read_skill before you begin.";
+    kind that one describes, read it with the tool read_skill before you start.";
 
 #[cfg(test)]
 mod tests {
@@ -214,7 +214,7 @@ mod tests {
             skill("a", "a later one of the same name"),
         ]);
         let index = SkillIndex::from_skills(registry.matching(&["*".to_owned()]));
-        assert!(index.text.ends_with("begin.\n- a: first\n- b: second"), "{}", index.text);
+        assert!(index.text.ends_with("start.\n- a: first\n- b: second"), "{}", index.text);
         assert_eq!(SkillIndex::from_skills(registry.matching(&["b*".to_owned()])).names, ["b"]);
         assert_eq!(SkillIndex::from_skills(registry.matching(&[])).text, "");
 

@@ -45,10 +45,9 @@ impl DelegateArgs {
 pub fn delegate_tool<'a>(agents: impl IntoIterator<Item = &'a AgentProfile>) -> RemoteTool {
     let agents: Vec<_> = agents.into_iter().collect();
     let names: Vec<&str> = agents.iter().map(|agent| agent.name.as_str()).collect();
-    let mut description = "Hands a task to another agent, which works on it by itself and answers \
-                           with its result. It knows nothing of this conversation but the task, so \
-                           say everything it needs. Several tasks given at once are worked on side \
-                           by side."
+    let mut description = "Delegates a task to another agent, which works on it independently and \
+                           returns its result. It knows only the task, not this conversation, so \
+                           include everything it needs. Several tasks of one step run in parallel."
         .to_owned();
     for agent in &agents {
         let suffix = match agent.description.as_str() {
@@ -64,7 +63,7 @@ pub fn delegate_tool<'a>(agents: impl IntoIterator<Item = &'a AgentProfile>) -> 
     let task = json!({
         "type": "string",
         "minLength": 1,
-        "description": "What it is to do, and all it needs to know for that",
+        "description": "The task, with all necessary information",
     });
     RemoteTool {
         name: DELEGATE_TOOL.to_owned(),

@@ -209,11 +209,11 @@ fn parse_arguments(text: &str) -> Result<Value, String> {
     Ok(value)
 }
 
-fn check_limit(what: &str, size: usize, limit: usize) -> Result<(), ModelFailure> {
+fn check_limit(item: &str, size: usize, limit: usize) -> Result<(), ModelFailure> {
     if size <= limit {
         return Ok(());
     }
-    Err(ModelFailure::permanent(format!("the model's response has more than {limit} {what}")))
+    Err(ModelFailure::permanent(format!("the model's response has more than {limit} {item}")))
 }
 
 #[cfg(test)]

@@ -159,7 +159,7 @@ mod tests {
         let mut joined: Vec<Delta> = Vec::new();
         for delta in deltas {
             match (joined.last_mut(), &delta) {
-                (Some(Delta::Text(text)), Delta::Text(more)) => text.push_str(more),
+                (Some(Delta::Text(text)), Delta::Text(further_text)) => text.push_str(further_text),
                 _ => joined.push(delta),
             }
         }

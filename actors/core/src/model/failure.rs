@@ -112,7 +112,7 @@ impl ModelFailure {
 
 /// Parses an HTTP response with an error status.
 pub fn from_response(status: u16, body: &[u8], retry_after: Option<Duration>) -> ModelFailure {
-    let generic = format!("the model provider answered with status {status}");
+    let generic = format!("the model provider responded with status {status}");
     let message = match serde_json::from_slice::<Value>(body) {
         Ok(value) => find_message(&value).map(mask_keys),
         Err(_) => plain_text_message(body).map(|text| format!("{generic}: {text}")),
@@ -162,8 +162,8 @@ pub(super) fn from_error_value(value: &Value) -> ModelFailure {
 /// Returns the start of `text` for quotation in a failure.
 pub(super) fn quote_excerpt(text: &str) -> String {
     let start = text::truncate(text, EXCERPT_BYTES_MAX);
-    let more = if start.len() < text.len() { "…" } else { "" };
-    format!("`{}`{more}", mask_keys(start))
+    let suffix = if start.len() < text.len() { "…" } else { "" };
+    format!("`{}`{suffix}", mask_keys(start))
 }
 
 /// Returns the message of an error body, which has one of the shapes `{"error": {"message"}}`,
@@ -248,10 +248,14 @@ mod tests {
         for body in bodies {
             assert_eq!(message(400, body), "too long", "{body}");
         }
-        let expected = "the model provider answered with status 502: bad gateway";
+        let expected = "the model provider responded with status 502: bad gateway";
         assert_eq!(message(502, "bad gateway"), expected);
         for body in ["", "{}", "null", "<html>503</html>", "{\"error\":{}}", "{\"error\":"] {
-            assert_eq!(message(503, body), "the model provider answered with status 503", "{body}");
+            assert_eq!(
+                message(503, body),
+                "the model provider responded with status 503",
+                "{body}"
+            );
         }
         assert!(message(500, &"€".repeat(5000)).len() <= limits::PROVIDER_ERROR_BYTES_MAX + 64);
     }

@@ -164,11 +164,15 @@ fn unique_call_id<'a>(
 ) -> Cow<'a, str> {
     let provider_id = provider_id.filter(|id| !id.is_empty() && !ids.contains(&**id));
     let id = provider_id.unwrap_or_else(|| {
-        let own = call_id.to_string();
-        let mut candidates = (2u32..).map(|number| format!("{own}_{number}"));
+        let base_id = call_id.to_string();
+        let mut candidates = (2u32..).map(|number| format!("{base_id}_{number}"));
         // Two calls with one `call_id` are a bug elsewhere; the request must be valid nevertheless.
         let is_free = |id: &String| !ids.contains(id);
-        Some(own.clone()).filter(is_free).or_else(|| candidates.find(is_free)).unwrap_or(own).into()
+        Some(base_id.clone())
+            .filter(is_free)
+            .or_else(|| candidates.find(is_free))
+            .unwrap_or(base_id)
+            .into()
     });
     ids.insert(id.clone().into_owned());
     id

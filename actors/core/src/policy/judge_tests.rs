@@ -73,8 +73,8 @@ fn g3_every_preset_yields_expected_verdicts() {
         (MatrixPreset::AskFirst, false, true, ["ADDD", "AADD", "AAAD", "AAAD"]),
     ];
     for (preset, require_confirmation, headless, expected) in cases {
-        let found = table(preset, require_confirmation, headless);
-        assert_eq!(found, expected, "{preset:?} {require_confirmation} {headless}");
+        let actual = table(preset, require_confirmation, headless);
+        assert_eq!(actual, expected, "{preset:?} {require_confirmation} {headless}");
     }
 }
 
@@ -86,9 +86,9 @@ fn g4_blocked_tool_is_denied_in_every_cell() {
                 let mut settings = settings(level, false);
                 settings.blocked_tools.insert("wallet_transfer".parse().unwrap());
                 for headless in [false, true] {
-                    let found = judge(&tool(risk), &settings, &preset.into(), headless);
+                    let actual = judge(&tool(risk), &settings, &preset.into(), headless);
                     let reason = "wallet_transfer is blocked by the user's settings".into();
-                    assert_eq!(found, Verdict::Deny(Denial { reason, required_level: None }));
+                    assert_eq!(actual, Verdict::Deny(Denial { reason, required_level: None }));
                 }
             }
         }
@@ -172,8 +172,8 @@ fn g7_denial_names_required_autonomy_level() {
     ];
     for (preset, level, require_confirmation, headless, risk, required_level, reason) in cases {
         let settings = settings(level, require_confirmation);
-        let found = denied(&tool(risk), &settings, &preset.into(), headless);
-        assert_eq!(found, Denial { reason, required_level });
+        let actual = denied(&tool(risk), &settings, &preset.into(), headless);
+        assert_eq!(actual, Denial { reason, required_level });
     }
 }
 
@@ -182,9 +182,9 @@ fn g7_denial_omits_or_higher_for_non_monotone_table() {
     let matrix =
         Matrix::default().with_cell(Autonomy::Supervised, Risk::Critical, MatrixCell::Deny);
     let settings = settings(Autonomy::Supervised, true);
-    let found = denied(&tool(Risk::Critical), &settings, &matrix, false);
-    assert_eq!(found.required_level, Some(Autonomy::Assisted));
-    assert!(found.reason.contains("level ASSISTED (L2); current"), "{}", found.reason);
+    let actual = denied(&tool(Risk::Critical), &settings, &matrix, false);
+    assert_eq!(actual.required_level, Some(Autonomy::Assisted));
+    assert!(actual.reason.contains("level ASSISTED (L2); current"), "{}", actual.reason);
 }
 
 #[test]
@@ -214,9 +214,9 @@ fn g7_required_level_is_lowest_level_without_denial() {
 fn g1_tool_denied_by_catalog_is_denied_with_reason() {
     let mut tool = tool(Risk::ReadOnly);
     tool.denial_reason = Some("nothing describes it".into());
-    let found = denied(&tool, &settings(Autonomy::Supervised, false), &Matrix::default(), false);
+    let actual = denied(&tool, &settings(Autonomy::Supervised, false), &Matrix::default(), false);
     let reason = "wallet_transfer is denied: nothing describes it".into();
-    assert_eq!(found, Denial { reason, required_level: None });
+    assert_eq!(actual, Denial { reason, required_level: None });
 }
 
 /// Returns a tool of that risk with the properties of the catalog entry `entry`.
@@ -291,8 +291,8 @@ fn g5_violated_constraint_denies_call_of_any_risk() {
         for risk in [Risk::ReadOnly, Risk::WriteLowRisk, Risk::WriteHighRisk] {
             let tool = tool_from_entry(risk, json!({"constraints": constraints}));
             let (settings, matrix) = (parse_settings(settings.clone()), Matrix::default());
-            let found = judge_call(&tool, &arguments, &judge_context(&settings, &matrix, false));
-            match (&expected, found) {
+            let actual = judge_call(&tool, &arguments, &judge_context(&settings, &matrix, false));
+            match (&expected, actual) {
                 (None, Verdict::Allow { cost: None, .. }) => {}
                 (Some(reason), Verdict::Deny(denial)) => {
                     assert_eq!((&denial.reason, denial.required_level), (reason, None));
@@ -410,12 +410,12 @@ fn g6_over_budget_verdict_states_excess() {
         tool_from_entry(Risk::WriteLowRisk, json!({"cost": "args.q * args.p", "cost_unit": "ISK"}));
     let settings = parse_settings(json!({"budget_limit": {"amount": 10, "unit": "ISK"}}));
     let matrix = Matrix::default();
-    let found =
+    let actual =
         judge_call(&tool, &json!({"q": 5, "p": 2.5}), &judge_context(&settings, &matrix, false));
     let reason = "wallet_transfer is write_low_risk (catalog), level RECOMMENDATIONS (L1); its \
                   cost of 12.5 ISK exceeds the remaining 10 ISK";
     let cost = Some(Cost { amount: 12.5, unit: "ISK".into() });
-    assert_eq!(found, Verdict::OverBudget { reason: reason.into(), cost });
+    assert_eq!(actual, Verdict::OverBudget { reason: reason.into(), cost });
 }
 
 proptest! {
@@ -432,7 +432,7 @@ proptest! {
         let tool = tool_from_entry(Risk::ReadOnly, json!({"constraints": ["true", broken]}));
         let settings = parse_settings(json!({"autonomy_level": level}));
         let matrix = Matrix::default();
-        let found = judge_call(&tool, &json!({"region": region}), &judge_context(&settings, &matrix, false));
-        prop_assert_eq!(letter(&found), 'D');
+        let actual = judge_call(&tool, &json!({"region": region}), &judge_context(&settings, &matrix, false));
+        prop_assert_eq!(letter(&actual), 'D');
     }
 }

@@ -383,30 +383,30 @@ mod tests {
 
     #[test]
     fn g4_session_settings_are_narrowed_to_user_settings() {
-        let own = settings(json!({
+        let session_settings = settings(json!({
             "autonomy_level": 3, "require_confirmation": false, "blocked_tools": ["b"],
             "allowed_regions": [2, 3], "budget_limit": {"amount": 50, "unit": "ISK"},
         }));
-        let narrowed = own.narrowed_to(&restricted());
+        let narrowed = session_settings.narrowed_to(&restricted());
         let expected = settings(json!({
             "autonomy_level": 2, "require_confirmation": true, "blocked_tools": ["a", "b"],
             "allowed_regions": [2],
             "budget_limit": {"amount": 50, "unit": "ISK", "period": "total"},
         }));
         assert_eq!(narrowed, expected);
-        assert_eq!(restricted().narrowed_to(&own), expected);
-        for (own, user) in [
+        assert_eq!(restricted().narrowed_to(&session_settings), expected);
+        for (session_settings, user_settings) in [
             (settings(json!({})), restricted()),
             (restricted(), settings(json!({"autonomy_level": 3, "require_confirmation": false}))),
             (settings(json!({"budget_limit": {"amount": 1, "unit": "USD"}})), restricted()),
             (settings(json!({"budget_limit": {"amount": 500, "unit": "ISK"}})), restricted()),
         ] {
-            let narrowed = own.narrowed_to(&user);
-            assert_eq!(narrowed.validate_within(&user), Ok(()), "{narrowed:?}");
-            assert_eq!(narrowed.narrowed_to(&user), narrowed);
+            let narrowed = session_settings.narrowed_to(&user_settings);
+            assert_eq!(narrowed.validate_within(&user_settings), Ok(()), "{narrowed:?}");
+            assert_eq!(narrowed.narrowed_to(&user_settings), narrowed);
             assert_eq!(
                 narrowed.allowed_regions,
-                own.allowed_regions.clone().or(user.allowed_regions)
+                session_settings.allowed_regions.clone().or(user_settings.allowed_regions)
             );
         }
     }
@@ -415,9 +415,9 @@ mod tests {
     fn g14_session_may_set_preflight_freely() {
         let [with, without] =
             [true, false].map(|preflight| settings(json!({"preflight": preflight})));
-        for (own, user) in [(&with, &without), (&without, &with)] {
-            assert_eq!(own.validate_within(user), Ok(()));
-            assert_eq!(own.narrowed_to(user), *own);
+        for (session_settings, user_settings) in [(&with, &without), (&without, &with)] {
+            assert_eq!(session_settings.validate_within(user_settings), Ok(()));
+            assert_eq!(session_settings.narrowed_to(user_settings), *session_settings);
         }
         assert_eq!(patch(json!({"preflight": true})).apply(&without), Ok(with));
     }

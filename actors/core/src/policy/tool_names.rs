@@ -21,7 +21,7 @@ const READ_VERBS: [&str; 8] =
 /// Returns the risk that the words of `name` suggest, and the decisive word. Write verbs take
 /// precedence over read verbs.
 pub(super) fn risk_from_words(name: &str) -> Option<(Risk, String)> {
-    let words = words(name);
+    let words = split_words(name);
     let find = |known: &[&str]| words.iter().find(|word| known.contains(&word.as_str())).cloned();
     find(&WRITE_VERBS)
         .map(|word| (Risk::WriteHighRisk, word))
@@ -30,7 +30,7 @@ pub(super) fn risk_from_words(name: &str) -> Option<(Risk, String)> {
 
 /// Splits a name into lower-case words: at every character that is not a letter, and before a
 /// capital that starts a new word (`getItem`, `HTTPGet`).
-fn words(name: &str) -> Vec<String> {
+fn split_words(name: &str) -> Vec<String> {
     let letters: Vec<char> = name.chars().collect();
     let mut words = Vec::new();
     let mut word = String::new();
@@ -133,7 +133,7 @@ mod tests {
             ("_", ""),
             ("ÄndereListe", "ändere liste"),
         ] {
-            assert_eq!(words(name).join(" "), expected, "{name}");
+            assert_eq!(split_words(name).join(" "), expected, "{name}");
         }
     }
 
@@ -172,33 +172,33 @@ mod tests {
 
     #[test]
     fn g19_tools_with_same_name_all_get_server_prefix() {
-        let found = assigned(&[("b", "search"), ("a", "search"), ("a", "other")]);
-        assert_eq!(found, ["b__search", "a__search", "other"]);
+        let actual = assigned(&[("b", "search"), ("a", "search"), ("a", "other")]);
+        assert_eq!(actual, ["b__search", "a__search", "other"]);
     }
 
     #[test]
     fn g19_built_in_tool_keeps_name() {
-        let found = assigned(&[("a", "delegate"), (BUILT_IN_SERVER, "delegate")]);
-        assert_eq!(found, ["a__delegate", "delegate"]);
+        let actual = assigned(&[("a", "delegate"), (BUILT_IN_SERVER, "delegate")]);
+        assert_eq!(actual, ["a__delegate", "delegate"]);
     }
 
     #[test]
     fn g19_illegal_or_long_name_becomes_legal() {
         assert_eq!(assigned(&[("my server", "näme.x")]), ["my_server__n_me_x"]);
         let long = "x".repeat(100);
-        let found = assigned(&[("s", &long), ("s", &format!("{long}y"))]);
-        assert!(found.iter().all(|name| name.len() == 64 && name.starts_with("s__xxx")));
+        let actual = assigned(&[("s", &long), ("s", &format!("{long}y"))]);
+        assert!(actual.iter().all(|name| name.len() == 64 && name.starts_with("s__xxx")));
         assert_eq!(assigned(&[("s", "")]), ["s__"]);
     }
 
     #[test]
     fn g19_qualified_looking_name_does_not_displace_others() {
-        let found = assigned(&[("a", "b"), ("c", "b"), ("evil", "a__b")]);
-        assert_eq!(found[2], "a__b");
-        assert_eq!(found[1], "c__b");
-        assert!(found[0].starts_with("a__b_"), "{found:?}");
-        let found = assigned(&[("a", "x.y"), ("a", "x y")]);
-        assert_eq!(found[1], "a__x_y");
-        assert!(found[0].starts_with("a__x_y_"), "{found:?}");
+        let actual = assigned(&[("a", "b"), ("c", "b"), ("evil", "a__b")]);
+        assert_eq!(actual[2], "a__b");
+        assert_eq!(actual[1], "c__b");
+        assert!(actual[0].starts_with("a__b_"), "{actual:?}");
+        let actual = assigned(&[("a", "x.y"), ("a", "x y")]);
+        assert_eq!(actual[1], "a__x_y");
+        assert!(actual[0].starts_with("a__x_y_"), "{actual:?}");
     }
 }

@@ -72,22 +72,22 @@ impl ApprovedPreflight {
             step.digest.is_none() && tool.risk <= Risk::WriteLowRisk
         };
         let mut candidates = self.steps.iter().filter(fits);
-        let found = candidates
+        let step = candidates
             .clone()
             .find(has_arguments)
             .or_else(|| candidates.find(covers_any_arguments));
-        found.map(|step| step.position)
+        step.map(|step| step.position)
     }
 
     /// Formats the plan for the model, including the changed and the skipped steps.
     pub fn to_prompt(&self) -> String {
-        let mut text = "A person looked at the plan you submitted for the user's last message and \
-                        approved it as follows:\n"
+        let mut text = "The plan that you submitted for the user's last message was approved by a \
+                        human as follows:\n"
             .to_owned();
         for step in self.steps.iter() {
             let mark = match (step.skipped, step.edited) {
-                (true, _) => " [skipped by the person: do not do this]",
-                (false, true) => " [changed by the person]",
+                (true, _) => " [skipped by the approver: do not do this]",
+                (false, true) => " [changed by the approver]",
                 (false, false) => "",
             };
             // The description is put on one line, so that it can't imitate another step.
@@ -100,12 +100,11 @@ impl ApprovedPreflight {
             text.push('\n');
         }
         if let Some(reason) = &self.reason {
-            text.push_str(&format!("The person says: {reason}\n"));
+            text.push_str(&format!("The approver's reason: {reason}\n"));
         }
         text.push_str(
             "Follow it. A call with exactly the tool and arguments of an approved step runs \
-             without asking the person again, once for each step; they are asked about others as \
-             usual.",
+             without another approval, once for each step. Other calls need approval as usual.",
         );
         text
     }
@@ -184,9 +183,9 @@ mod tests {
             (without_tool, "a", low, empty, false),
             (other_server, "a", high, empty, false),
         ] {
-            let found =
+            let position =
                 plan(vec![step.clone()]).covering_step(&Tool::for_tests(tool, risk), digest);
-            assert_eq!(found.is_some(), is_covered, "{step:?} {tool} {risk}");
+            assert_eq!(position.is_some(), is_covered, "{step:?} {tool} {risk}");
         }
     }
 
@@ -208,8 +207,14 @@ mod tests {
         let plan =
             ApprovedPreflight { reason: Some("slowly".to_owned()), ..plan(vec![edited, skipped]) };
         let prompt = plan.to_prompt();
-        assert!(prompt.contains("1. [changed by the person] step 1 (buy {\"n\":1})\n"), "{prompt}");
-        assert!(prompt.contains("2. [skipped by the person: do not do this] step 2\n"), "{prompt}");
-        assert!(prompt.contains("The person says: slowly\n"), "{prompt}");
+        assert!(
+            prompt.contains("1. [changed by the approver] step 1 (buy {\"n\":1})\n"),
+            "{prompt}"
+        );
+        assert!(
+            prompt.contains("2. [skipped by the approver: do not do this] step 2\n"),
+            "{prompt}"
+        );
+        assert!(prompt.contains("The approver's reason: slowly\n"), "{prompt}");
     }
 }

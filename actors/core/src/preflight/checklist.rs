@@ -131,13 +131,13 @@ mod tests {
     fn g14_estimate_scales_planning_usage_by_model_calls() {
         let planning = TokenUsage { input_tokens: 1_000, output_tokens: 9_000, cached_tokens: 800 };
         let price = ModelPrice { input: 1.0, output: 10.0, cached: Some(0.1) };
-        let found = CostEstimate::from_plan_usage(planning, 3, 4_000, Some(&price));
+        let actual = CostEstimate::from_plan_usage(planning, 3, 4_000, Some(&price));
         let expected = CostEstimate {
             input_tokens: 3_000,
             output_tokens: 12_000,
             estimated_usd: Some(0.003 + 0.12),
         };
-        assert_eq!(found, expected);
+        assert_eq!(actual, expected);
         assert_eq!(CostEstimate::from_plan_usage(planning, 3, 4_000, None).estimated_usd, None);
         let huge = TokenUsage { input_tokens: u64::MAX, ..planning };
         assert_eq!(CostEstimate::from_plan_usage(huge, 3, 4_000, None).tokens(), u64::MAX);

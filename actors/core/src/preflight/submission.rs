@@ -109,22 +109,22 @@ pub fn submit_plan_tool() -> Arc<Tool> {
                 "type": "array",
                 "minItems": 1,
                 "maxItems": PREFLIGHT_STEPS_MAX,
-                "description": "What you will do, in order: one step for each tool call.",
+                "description": "The steps, in order: one for each tool call.",
                 "items": {
                     "type": "object",
                     "properties": {
                         "description": {
                             "type": "string",
-                            "description": "What the step does and what for, in one sentence."
+                            "description": "The action and the purpose of the step, in one sentence."
                         },
                         "tool": {
                             "type": "string",
-                            "description": "The tool it calls; leave it out where it calls none."
+                            "description": "The tool of the step; absent if it calls none."
                         },
                         "arguments": {
                             "type": "object",
-                            "description": "Exactly what it will pass. Leave it out where that \
-                                depends on earlier results."
+                            "description": "The exact arguments; absent if they depend on \
+                                earlier results."
                         }
                     },
                     "required": ["description"]
@@ -133,7 +133,7 @@ pub fn submit_plan_tool() -> Arc<Tool> {
             "warnings": {
                 "type": "array",
                 "items": {"type": "string"},
-                "description": "What the person should know before they agree."
+                "description": "Warnings for the approver."
             }
         },
         "required": ["steps"]
@@ -142,8 +142,9 @@ pub fn submit_plan_tool() -> Arc<Tool> {
         name: ToolName::parse(SUBMIT_PLAN_TOOL).expect("the constant is a valid tool name"),
         server: "built-in".into(),
         remote_name: SUBMIT_PLAN_TOOL.to_owned(),
-        description: "Submit your plan for the user's last message before you begin. A person \
-            looks at it, and may change steps, leave some out, or refuse. Nothing runs before."
+        description: "Submit your plan for the user's last message before you start. A human \
+            reviews it and may change steps, skip steps, or reject it. Nothing runs before the \
+            approval."
             .to_owned(),
         validator: schema::compile(&input_schema),
         input_schema,
@@ -186,7 +187,7 @@ mod tests {
             tool: tool.map(str::to_owned),
             arguments,
         };
-        let found = parse(json!({"warnings": ["dear"], "steps": [
+        let plan = parse(json!({"warnings": ["dear"], "steps": [
             {"description": "Look", "tool": "read", "arguments": {"n": 1}},
             {"description": "Look", "toolName": "read", "arguments": null},
             {"description": "Look", "tool": "  "},
@@ -196,7 +197,7 @@ mod tests {
             step(Some("read"), None),
             step(None, None),
         ];
-        assert_eq!(found, Ok(PreflightPlan { steps, warnings: vec!["dear".to_owned()] }));
+        assert_eq!(plan, Ok(PreflightPlan { steps, warnings: vec!["dear".to_owned()] }));
         let unnamed = parse(json!({"steps": [{"tool": "read"}]})).unwrap();
         assert_eq!(unnamed.steps[0].description, "Call read");
     }

@@ -21,7 +21,7 @@ pub(crate) const HISTORY: &str = "v0_1_elicitation";
 pub(crate) fn record_history() -> Vec<EventRecord> {
     let mut agent = AgentProfile::new(rules::agent_name());
     agent.models = vec!["small".to_owned()];
-    let tools = Arc::new(rules::build_registry(3, false));
+    let tools = Arc::new(rules::build_registry(3, rules::ServerSet::All));
     let rules = Rules::new(Arc::new(agent), Arc::new(Matrix::default()), tools);
     let mut builder = HistoryBuilder { simulation: SessionSimulation::with_rules(3, rules) };
     builder.create_session();

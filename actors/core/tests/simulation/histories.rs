@@ -298,7 +298,7 @@ fn fork_at_first_approval(log: &[EventRecord]) -> Vec<EventRecord> {
     let rules = Rules::new(
         Arc::new(AgentProfile::new(rules::agent_name())),
         Arc::new(Matrix::default()),
-        Arc::new(rules::build_registry(3, false)),
+        Arc::new(rules::build_registry(3, rules::ServerSet::All)),
     );
     let mut builder = HistoryBuilder { simulation: SessionSimulation::with_rules(2, rules) };
     builder.apply_input(Input::ForkSession {

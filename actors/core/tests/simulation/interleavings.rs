@@ -110,7 +110,7 @@ fn start_with_plan(
     agent.models = vec!["small".to_owned()];
     let timing = DeadlineRule { timeout: Some(Duration::from_secs(60)), ..DeadlineRule::default() };
     agent.approval_deadlines = ApprovalDeadlines::uniform(timing);
-    let tools = Arc::new(rules::build_registry(1, false));
+    let tools = Arc::new(rules::build_registry(1, rules::ServerSet::All));
     let rules = Rules::new(Arc::new(agent), Arc::new(Matrix::default()), tools);
     let mut simulation = SessionSimulation::with_rules(seed, rules);
     simulation.budget_limit = None;
@@ -127,7 +127,7 @@ fn start_with_plan(
             on_busy: OnBusy::Queue,
         })
         .expect("the session is idle");
-    let calls = (0..2 + chance.below(4)).map(|number| proposed_call(number, chance)).collect();
+    let calls = (0..2 + chance.next_below(4)).map(|number| proposed_call(number, chance)).collect();
     let message = AssistantMessage { calls, ..AssistantMessage::default() };
     let stop_reason = StopReason::ToolUse;
     let result = Ok(Completion { message, usage: TokenUsage::default(), stop_reason });
@@ -156,7 +156,7 @@ fn random_action(
     acknowledged: &mut AcknowledgedAnswers,
     chance: &mut SeededRng,
 ) {
-    match chance.below(24) {
+    match chance.next_below(24) {
         0..12 => answer_randomly(simulation, plan_id, steps, acknowledged, chance),
         12..16 => simulation.finish_tool_attempt(chance),
         16..18 => {
@@ -193,7 +193,7 @@ fn random_action(
 fn block_tool(simulation: &mut SessionSimulation, chance: &mut SeededRng) {
     let mut settings = (*simulation.state.active.settings).clone();
     let tools = ["high", "high_again", "high_beside", "critical"];
-    let tool = ToolName::parse(tools[chance.below(tools.len())]).expect("the name is valid");
+    let tool = ToolName::parse(tools[chance.next_below(tools.len())]).expect("the name is valid");
     settings.blocked_tools.insert(tool);
     simulation
         .apply_input(Input::ChangeSettings { patch: settings.into(), title: None, by: user("ann") })
@@ -207,13 +207,13 @@ fn answer_randomly(
     acknowledged: &mut AcknowledgedAnswers,
     chance: &mut SeededRng,
 ) {
-    let by = user(USERS[chance.below(USERS.len())]);
+    let by = user(USERS[chance.next_below(USERS.len())]);
     let surface = *chance.pick(&SURFACES);
     let answer = if chance.one_in(5) {
         ApprovalAnswer::Overall { approved: chance.one_in(2), reason: None }
     } else {
-        let count = 1 + chance.below(2);
-        let first = chance.below(steps.len());
+        let count = 1 + chance.next_below(2);
+        let first = chance.next_below(steps.len());
         let chosen = steps.iter().cycle().skip(first).take(count.min(steps.len()));
         ApprovalAnswer::Steps(chosen.map(|step| random_step_answer(step, chance)).collect())
     };
@@ -251,8 +251,8 @@ fn answer_randomly(
 
 fn random_step_answer(step: &PlanStep, chance: &mut SeededRng) -> PlanStepAnswer {
     let approved = !chance.one_in(3);
-    let arguments = match chance.below(4) {
-        0 => Some(json!({"n": 100 + chance.below(3)})),
+    let arguments = match chance.next_below(4) {
+        0 => Some(json!({"n": 100 + chance.next_below(3)})),
         1 => Some(step.arguments.clone()),
         _ => None,
     };

@@ -15,24 +15,24 @@ impl SeededRng {
         z ^ (z >> 31)
     }
 
-    pub(crate) fn below(&mut self, end: usize) -> usize {
+    pub(crate) fn next_below(&mut self, end: usize) -> usize {
         let end = u64::try_from(end).expect("usize fits into u64");
         usize::try_from(self.next() % end).expect("less than a usize")
     }
 
     pub(crate) fn one_in(&mut self, count: usize) -> bool {
-        self.below(count) == 0
+        self.next_below(count) == 0
     }
 
     pub(crate) fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
-        &from[self.below(from.len())]
+        &from[self.next_below(from.len())]
     }
 
     pub(crate) fn take_random<T>(&mut self, from: &mut Vec<T>) -> Option<T> {
         if from.is_empty() {
             return None;
         }
-        let index = self.below(from.len());
+        let index = self.next_below(from.len());
         Some(from.swap_remove(index))
     }
 

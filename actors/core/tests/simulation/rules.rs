@@ -33,7 +33,7 @@ pub(crate) fn random_rules(chance: &mut SeededRng) -> Rules {
     agent.budgets = budgets(chance);
     let preset = *chance.pick(&MatrixPreset::ALL);
     let retries_max = *chance.pick(&[0, 1, 3]);
-    let tools = Arc::new(build_registry(retries_max, false));
+    let tools = Arc::new(build_registry(retries_max, ServerSet::All));
     let mut rules = Rules::new(Arc::new(agent), Arc::new(preset.into()), tools);
     rules.context.compact_at = *chance.pick(&[None, Some(1), Some(70)]);
     rules.context.context_windows =
@@ -93,9 +93,18 @@ fn approval_deadlines(chance: &mut SeededRng) -> ApprovalDeadlines {
     ApprovalDeadlines::uniform(DeadlineRule { timeout: deadline, action: *chance.pick(&choices) })
 }
 
-/// Creates the tool registry. With `fewer`, it lacks the tools of a disconnected server.
-pub(crate) fn build_registry(retries_max: u32, fewer: bool) -> ToolRegistry {
-    ToolRegistry::new(tools(retries_max, fewer))
+/// The servers whose tools a registry contains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ServerSet {
+    /// Every server is connected.
+    All,
+    /// The tools of one disconnected server are missing.
+    OneDisconnected,
+}
+
+/// Creates the tool registry.
+pub(crate) fn build_registry(retries_max: u32, servers: ServerSet) -> ToolRegistry {
+    ToolRegistry::new(tools(retries_max, servers))
 }
 
 /// Creates the registry of all tools and the `delegate` tool (S8).
@@ -104,10 +113,10 @@ pub(crate) fn build_registry_with_delegate(retries_max: u32) -> ToolRegistry {
         ServerProfile { name: BUILT_IN_SERVER.to_owned(), trusted: true, unavailable_reason: None };
     let name = ToolName::parse(delegation::DELEGATE_TOOL).expect("the name is valid");
     let delegate = Catalog::default().resolve_tool(&server, &delegation::delegate_tool([]), name);
-    ToolRegistry::new(tools(retries_max, false).into_iter().chain([delegate]))
+    ToolRegistry::new(tools(retries_max, ServerSet::All).into_iter().chain([delegate]))
 }
 
-fn tools(retries_max: u32, fewer: bool) -> Vec<Tool> {
+fn tools(retries_max: u32, servers: ServerSet) -> Vec<Tool> {
     let tools = [
         ("read", Risk::ReadOnly, true, true),
         ("read_guessed", Risk::ReadOnly, false, true),
@@ -122,10 +131,10 @@ fn tools(retries_max: u32, fewer: bool) -> Vec<Tool> {
         ("alone_read", Risk::ReadOnly, true, true),
     ];
     // Exclusive tools are kept: a removed tool has no lock key and its attempts are not sent.
-    let kept = |(index, (name, ..)): &(usize, (&str, Risk, bool, bool))| {
-        !fewer || *index < 3 || name.starts_with("alone")
+    let is_included = |(index, (name, ..)): &(usize, (&str, Risk, bool, bool))| {
+        servers == ServerSet::All || *index < 3 || name.starts_with("alone")
     };
-    let tools = tools.into_iter().enumerate().filter(kept).map(|(_, tool)| tool);
+    let tools = tools.into_iter().enumerate().filter(is_included).map(|(_, tool)| tool);
     let tools = tools.map(|(name, risk, repeatable, parallel)| {
         let input_schema = match name {
             "strict" => json!({"type": "object", "required": ["n"]}),
@@ -186,7 +195,8 @@ pub(crate) fn settings(chance: &mut SeededRng) -> Settings {
         ..Settings::default()
     };
     if chance.one_in(4) {
-        let blocked = ToolName::parse(CALLED_TOOLS[chance.below(8)]).expect("the name is valid");
+        let blocked =
+            ToolName::parse(CALLED_TOOLS[chance.next_below(8)]).expect("the name is valid");
         settings.blocked_tools.insert(blocked);
     }
     settings.budget_limit = budget_limit(chance);

@@ -105,7 +105,7 @@ impl SessionSimulation {
 
     /// S1: creates a fork of this session at a random event.
     pub(crate) fn fork(&self, chance: &mut SeededRng) -> Self {
-        let count = 1 + chance.below(self.log.len());
+        let count = 1 + chance.next_below(self.log.len());
         let past = SessionState::replay(self.state.session_id, &self.log[..count]);
         let conversation = past.conversation_so_far();
         let mut fork = Self::with_rules(chance.next(), self.rules.clone());
@@ -135,7 +135,7 @@ impl SessionSimulation {
         if chance.one_in(20) {
             self.schedule_crash(chance);
         }
-        match chance.below(100) {
+        match chance.next_below(100) {
             0..15 => self.submit_message(chance),
             15..18 => self.resubmit_message(chance),
             18..43 => self.finish_model_attempt(chance),
@@ -466,8 +466,8 @@ impl SessionSimulation {
             assert_eq!(results.iter().map(|result| result.call_id).collect::<Vec<_>>(), calls);
             assert!(calls.into_iter().all(|call_id| seen.insert(call_id)), "a call occurs twice");
         }
-        let own = self.invariants.calls.keys().copied();
-        let expected: BTreeSet<_> = self.inherited_calls.iter().copied().chain(own).collect();
+        let own_calls = self.invariants.calls.keys().copied();
+        let expected: BTreeSet<_> = self.inherited_calls.iter().copied().chain(own_calls).collect();
         assert_eq!(seen, expected, "calls are missing in the conversation");
         assert!(self.invariants.calls.values().all(|call| call.is_ended));
     }

@@ -120,7 +120,7 @@ impl SessionSimulation {
             return;
         }
         let (message_id, expected_reply) = chance.pick(&self.submitted).clone();
-        let same = chance.below(4) != 0;
+        let same = chance.next_below(4) != 0;
         let body = if same { message_id.as_str() } else { "another" };
         let input = Input::SubmitMessage {
             message: NewMessage {
@@ -153,7 +153,7 @@ impl SessionSimulation {
         let steering = steering.map(|steering| steering.run_id);
         let next: Vec<_> = steering.chain(queued.iter().copied()).collect();
         let unknown = RunId(Uuid::from_u128(7));
-        let run_id = match chance.below(4) {
+        let run_id = match chance.next_below(4) {
             0 => queued.first().copied(),
             1 => Some(unknown),
             _ => None,
@@ -237,7 +237,7 @@ impl SessionSimulation {
                 let for_session = chance.one_in(4).then(|| {
                     let conditions =
                         [None, Some("args.n < 3"), Some("args.nothing"), Some("what?")];
-                    let condition = conditions[chance.below(4)].map(str::to_owned);
+                    let condition = conditions[chance.next_below(4)].map(str::to_owned);
                     GrantRequest { condition }
                 });
                 if let Ok(decision) = self.send_answer(approval_id, answer, for_session, chance) {
@@ -275,7 +275,7 @@ impl SessionSimulation {
                 chance.one_in(2).then_some(answer)
             })
             .collect();
-        match chance.below(8) {
+        match chance.next_below(8) {
             0 => answers.extend(answers.first().cloned()),
             1 => answers.push(PlanStepAnswer {
                 call_id: CallId(Uuid::from_u128(5)),
@@ -292,7 +292,7 @@ impl SessionSimulation {
         };
         let for_session = chance.one_in(4).then(|| {
             let conditions = [None, Some("args.n < 3"), Some("args.nothing"), Some("what?")];
-            let condition = conditions[chance.below(4)].map(str::to_owned);
+            let condition = conditions[chance.next_below(4)].map(str::to_owned);
             GrantRequest { condition }
         });
         if let Ok(decision) = self.send_answer(approval_id, answer, for_session, chance) {
@@ -307,7 +307,7 @@ impl SessionSimulation {
     /// Answers an approval without steps, sometimes with a resolution of another kind.
     pub(crate) fn resolve_open_approval(&mut self, open: &OpenApproval, chance: &mut SeededRng) {
         let is_preflight = matches!(open.approval.subject, ApprovalSubject::Preflight(_));
-        let resolution = match chance.below(if is_preflight { 24 } else { 8 }) {
+        let resolution = match chance.next_below(if is_preflight { 24 } else { 8 }) {
             0 => Resolution::Retry,
             1 => Resolution::Done(
                 chance.pick(&[Value::Null, json!("done"), json!({"n": 1})]).clone(),
@@ -363,7 +363,7 @@ impl SessionSimulation {
         for_session: Option<GrantRequest>,
         chance: &mut SeededRng,
     ) -> Result<Decision, Rejection> {
-        let by = user(["ann", "bob"][chance.below(2)]);
+        let by = user(["ann", "bob"][chance.next_below(2)]);
         let surfaces = [Surface::Rest, Surface::Websocket, Surface::Cli, Surface::Dashboard];
         self.apply_input(Input::AnswerApproval {
             approval_id,
@@ -414,14 +414,14 @@ fn random_step_edits(chance: &mut SeededRng) -> Vec<ChecklistStepEdit> {
             .then(|| chance.pick(&[json!({"n": 1}), json!([]), json!({"n": 2})]).clone()),
         skip: chance.one_in(3),
     };
-    (0..chance.below(4)).map(|_| edit(chance)).collect()
+    (0..chance.next_below(4)).map(|_| edit(chance)).collect()
 }
 
 /// Returns edited arguments of a step: the same, different ones, or ones that violate the schema.
 fn random_arguments(step: &PlanStep, chance: &mut SeededRng) -> Value {
-    match chance.below(4) {
+    match chance.next_below(4) {
         0 => step.arguments.clone(),
         1 => json!("no object"),
-        _ => json!({"n": chance.below(9), "edited": chance.tricky_text()}),
+        _ => json!({"n": chance.next_below(9), "edited": chance.tricky_text()}),
     }
 }

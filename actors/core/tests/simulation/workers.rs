@@ -18,13 +18,13 @@ use uuid::Uuid;
 impl SessionSimulation {
     pub(crate) fn finish_model_attempt(&mut self, chance: &mut SeededRng) {
         let is_planning = self.state.active.run.as_ref().is_some_and(Run::is_planning);
-        let result = match chance.below(8) {
+        let result = match chance.next_below(8) {
             2..7 if is_planning => Ok(plan(chance)),
             2..8 if self.has_approved_plan() => Ok(self.planned_calls(chance)),
             0 => Err(failure(chance)),
             1 | 2 => Ok(completion(chance, 0)),
             _ => {
-                let calls = chance.below(6);
+                let calls = chance.next_below(6);
                 Ok(completion(chance, calls))
             }
         };
@@ -148,7 +148,7 @@ impl SessionSimulation {
         if !self.is_decision_lost() && self.is_current_attempt(call_id, attempt_id) {
             self.invariants.open_elicitations.insert((attempt_id, elicitation_number));
         }
-        let mode = match chance.below(4) {
+        let mode = match chance.next_below(4) {
             0 => ElicitationMode::Url { url: "https://example.org/sign".to_owned() },
             1 => ElicitationMode::Url { url: "javascript:alert(1)".to_owned() },
             _ => ElicitationMode::Form { schema: json!({"type": "object", "required": ["n"]}) },
@@ -181,12 +181,16 @@ impl SessionSimulation {
     }
 
     pub(crate) fn change_tools(&mut self, chance: &mut SeededRng) {
-        self.rules.tools = Arc::new(rules::build_registry(2, chance.one_in(2)));
+        let servers = match chance.one_in(2) {
+            true => rules::ServerSet::OneDisconnected,
+            false => rules::ServerSet::All,
+        };
+        self.rules.tools = Arc::new(rules::build_registry(2, servers));
     }
 }
 
 fn completion(chance: &mut SeededRng, calls: usize) -> Completion {
-    let reasoning = match chance.below(4) {
+    let reasoning = match chance.next_below(4) {
         0 => vec![Reasoning::Thinking {
             text: chance.tricky_text(),
             signature: Some(chance.tricky_text()),
@@ -208,22 +212,22 @@ fn plan(chance: &mut SeededRng) -> Completion {
         // Mostly tools that need approval.
         let tools = ["high", "high_again", "high_beside", *chance.pick(&rules::CALLED_TOOLS)];
         let mut step = json!({"description": chance.tricky_text(), "tool": chance.pick(&tools)});
-        match chance.below(4) {
+        match chance.next_below(4) {
             0 => {}
             1 => step["arguments"] = chance.pick(&[json!(1), json!([]), json!({"n": 2})]).clone(),
             _ => step["arguments"] = json!({"n": 1}),
         }
         step
     };
-    let steps: Vec<_> = (0..1 + chance.below(5)).map(|_| step(chance)).collect();
-    let arguments = match chance.below(8) {
+    let steps: Vec<_> = (0..1 + chance.next_below(5)).map(|_| step(chance)).collect();
+    let arguments = match chance.next_below(8) {
         0 => Arguments::Malformed { raw: chance.tricky_text(), error: "not JSON".to_owned() },
         1 => Arguments::Json(json!({"steps": chance.tricky_text()})),
         _ => Arguments::Json(json!({"steps": steps, "warnings": [chance.tricky_text()]})),
     };
     let tool = SUBMIT_PLAN_TOOL.to_owned();
     let (call_id, provider_id) = (CallId(Uuid::nil()), chance.tricky_text());
-    let others = chance.below(2);
+    let others = chance.next_below(2);
     let mut completion = completion(chance, others);
     completion.message.calls.push(ProposedCall { call_id, provider_id, tool, arguments });
     completion
@@ -232,7 +236,7 @@ fn plan(chance: &mut SeededRng) -> Completion {
 fn call(chance: &mut SeededRng) -> ProposedCall {
     let any = f64::from_bits(chance.next());
     let odd = if any.is_finite() { any } else { 1.0 / 3.0 };
-    let arguments = match chance.below(8) {
+    let arguments = match chance.next_below(8) {
         0 => Arguments::Malformed { raw: chance.tricky_text(), error: "not JSON".to_owned() },
         1 => Arguments::Json(json!([1, "not an object"])),
         2 => Arguments::Json(Value::Null),
@@ -252,7 +256,7 @@ fn call(chance: &mut SeededRng) -> ProposedCall {
 
 fn failure(chance: &mut SeededRng) -> ModelAttemptFailure {
     let message = chance.tricky_text();
-    let failure = match chance.below(5) {
+    let failure = match chance.next_below(5) {
         0 => ModelFailure::permanent(message),
         4 => ModelFailure::circuit_open(message, Duration::from_secs(chance.next() % 99)),
         1 => ModelFailure::from_status(429, message, Some(Duration::from_secs(chance.next() % 99))),
@@ -264,7 +268,7 @@ fn failure(chance: &mut SeededRng) -> ModelAttemptFailure {
 
 fn outcome(chance: &mut SeededRng) -> ToolOutcome {
     let error = chance.tricky_text();
-    match chance.below(10) {
+    match chance.next_below(10) {
         0 => ToolOutcome::Failed { error, hint: RetryHint::Unspecified },
         1 => ToolOutcome::Failed { error, hint: RetryHint::Temporary },
         2 => ToolOutcome::Failed { error, hint: RetryHint::DidNotRun },

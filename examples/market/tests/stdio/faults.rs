@@ -2,14 +2,14 @@
 
 use serde_json::json;
 
-use crate::harness::{Era, TestDir, read_json_lines};
+use crate::harness::{ProtocolLifecycle, TestDir, read_json_lines};
 
 const TEST_TOOLS: (&str, &str) = ("MARKET_TEST_TOOLS", "1");
 
 #[test]
 fn test_tools_are_listed_only_when_enabled() {
     let dir = TestDir::new();
-    let mut market = dir.open_with(Era::Handshake, &[TEST_TOOLS]);
+    let mut market = dir.open_with(ProtocolLifecycle::Handshake, &[TEST_TOOLS]);
     let list = market.request("tools/list", json!({}));
     let names: Vec<&str> = list["result"]["tools"]
         .as_array()
@@ -33,7 +33,7 @@ fn test_tools_are_listed_only_when_enabled() {
 #[test]
 fn huge_result_is_one_line() {
     let dir = TestDir::new();
-    let mut market = dir.open_with(Era::Stateless, &[TEST_TOOLS]);
+    let mut market = dir.open_with(ProtocolLifecycle::Stateless, &[TEST_TOOLS]);
     const BYTES: usize = 5_000_000;
     let result = market.call_with("test_huge_result", json!({ "bytes": BYTES }), json!({}));
     assert_eq!(result["content"][0]["text"].as_str().unwrap().len(), BYTES);
@@ -45,7 +45,7 @@ fn huge_result_is_one_line() {
 #[test]
 fn odd_values_and_noise_keep_the_protocol_intact() {
     let dir = TestDir::new();
-    let mut market = dir.open_with(Era::Handshake, &[TEST_TOOLS]);
+    let mut market = dir.open_with(ProtocolLifecycle::Handshake, &[TEST_TOOLS]);
     let odd = market.call("test_odd_values", json!({}));
     assert_eq!(odd["nan"], "NaN");
     assert_eq!(odd["largest_u64"], u64::MAX);
@@ -63,7 +63,7 @@ fn scripted_failure_and_request_metadata_are_returned() {
     let dir = TestDir::new();
     let log = dir.log();
     let log = ("MARKET_LOG", log.to_str().unwrap());
-    let mut market = dir.open_with(Era::Handshake, &[TEST_TOOLS, log]);
+    let mut market = dir.open_with(ProtocolLifecycle::Handshake, &[TEST_TOOLS, log]);
     let (error, text) =
         market.call_expecting_error("test_fail", json!({ "message": "rate limit exceeded" }));
     assert_eq!(text, "rate limit exceeded");
@@ -84,7 +84,7 @@ fn scripted_failure_and_request_metadata_are_returned() {
 #[test]
 fn crash_ends_the_process() {
     let dir = TestDir::new();
-    let mut market = dir.open_with(Era::Stateless, &[TEST_TOOLS]);
+    let mut market = dir.open_with(ProtocolLifecycle::Stateless, &[TEST_TOOLS]);
     let id = market.start_call("test_crash", json!({}), json!({}));
     assert_eq!(market.response_to(id), None);
     assert_eq!(market.wait_for_exit().code(), Some(1));
@@ -97,13 +97,13 @@ fn d3_repetition_after_a_crash_returns_the_recorded_result() {
     let exit = [("MARKET_EXIT_DURING", "wallet_transfer")];
     let pay = json!({ "to": "Aura", "amount": 1_000_000 });
     let meta = json!({ "greenroom/idempotency_key": "pay" });
-    let mut market = dir.open_with(Era::Stateless, &exit);
+    let mut market = dir.open_with(ProtocolLifecycle::Stateless, &exit);
     let id = market.start_call("wallet_transfer", pay.clone(), meta.clone());
     assert_eq!(market.response_to(id), None);
     assert_eq!(market.wait_for_exit().code(), Some(1));
     assert_eq!(dir.records().len(), 1);
 
-    let mut market = dir.open_with(Era::Stateless, &exit);
+    let mut market = dir.open_with(ProtocolLifecycle::Stateless, &exit);
     let paid = market.call_with("wallet_transfer", pay, meta);
     assert_eq!(paid["structuredContent"]["wallet_balance"], 1_249_000_000.0);
     assert_eq!(dir.records().len(), 1);
@@ -113,7 +113,7 @@ fn d3_repetition_after_a_crash_returns_the_recorded_result() {
 fn hanging_tool_does_not_block_other_calls() {
     let dir = TestDir::new();
     let hang = ("MARKET_HANG", "create_bookmark");
-    let mut market = dir.open_with(Era::Handshake, &[TEST_TOOLS, hang]);
+    let mut market = dir.open_with(ProtocolLifecycle::Handshake, &[TEST_TOOLS, hang]);
     let test_call = market.start_call("test_hang", json!({}), json!({}));
     let bookmark = json!({ "name": "Home", "system": "Jita" });
     let bookmark_call = market.start_call("create_bookmark", bookmark, json!({}));
@@ -134,7 +134,7 @@ fn hanging_tool_does_not_block_other_calls() {
 #[test]
 fn noise_on_stderr_does_not_affect_stdout() {
     let dir = TestDir::new();
-    let mut market = dir.open_with(Era::Stateless, &[("MARKET_STDERR_FLOOD", "1")]);
+    let mut market = dir.open_with(ProtocolLifecycle::Stateless, &[("MARKET_STDERR_FLOOD", "1")]);
     for _ in 0..300 {
         assert!(market.stderr_line().starts_with(b"market: noise ~~~"));
     }

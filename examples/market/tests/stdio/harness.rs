@@ -17,16 +17,17 @@ use tempfile::TempDir;
 /// Maximum time for a response. Reached only if the server hangs.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The protocol era of a client.
+/// The protocol lifecycle of a client.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Era {
+pub(crate) enum ProtocolLifecycle {
     /// `initialize`, then bare requests.
     Handshake,
     /// No handshake; every request carries its version and capabilities.
     Stateless,
 }
 
-pub(crate) const ERAS: [Era; 2] = [Era::Handshake, Era::Stateless];
+pub(crate) const LIFECYCLES: [ProtocolLifecycle; 2] =
+    [ProtocolLifecycle::Handshake, ProtocolLifecycle::Stateless];
 
 /// A temporary folder for the files of a test.
 pub(crate) struct TestDir {
@@ -50,14 +51,18 @@ impl TestDir {
         read_json_lines(&self.file())
     }
 
-    pub(crate) fn open(&self, era: Era) -> MarketProcess {
-        self.open_with(era, &[])
+    pub(crate) fn open(&self, lifecycle: ProtocolLifecycle) -> MarketProcess {
+        self.open_with(lifecycle, &[])
     }
 
-    pub(crate) fn open_with(&self, era: Era, environment: &[(&str, &str)]) -> MarketProcess {
+    pub(crate) fn open_with(
+        &self,
+        lifecycle: ProtocolLifecycle,
+        environment: &[(&str, &str)],
+    ) -> MarketProcess {
         let mut market = self.spawn(environment);
-        market.era = era;
-        if era == Era::Handshake {
+        market.lifecycle = lifecycle;
+        if lifecycle == ProtocolLifecycle::Handshake {
             market.initialize("2025-11-25");
         }
         market
@@ -81,7 +86,7 @@ impl TestDir {
             stdout: lines(stdout),
             stderr: lines(stderr),
             child,
-            era: Era::Handshake,
+            lifecycle: ProtocolLifecycle::Handshake,
             last_id: 0,
             notifications: VecDeque::new(),
             responses: VecDeque::new(),
@@ -114,7 +119,7 @@ pub(crate) struct MarketProcess {
     stdin: Option<ChildStdin>,
     stdout: Receiver<Vec<u8>>,
     stderr: Receiver<Vec<u8>>,
-    era: Era,
+    lifecycle: ProtocolLifecycle,
     last_id: u64,
     notifications: VecDeque<Value>,
     responses: VecDeque<Value>,
@@ -143,7 +148,7 @@ impl MarketProcess {
     /// Sends a request without waiting and returns its id.
     pub(crate) fn start(&mut self, method: &str, mut params: Value) -> u64 {
         self.last_id += 1;
-        if self.era == Era::Stateless {
+        if self.lifecycle == ProtocolLifecycle::Stateless {
             let meta = params["_meta"].as_object().cloned().unwrap_or_default();
             params["_meta"] = json!({
                 "io.modelcontextprotocol/protocolVersion": "2026-07-28",

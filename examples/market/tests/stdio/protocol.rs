@@ -1,10 +1,10 @@
-//! Both protocol eras, the list of tools, and the catalog for these tools.
+//! Both protocol lifecycles, the list of tools, and the catalog for these tools.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use crate::harness::{ERAS, Era, TestDir};
+use crate::harness::{LIFECYCLES, ProtocolLifecycle, TestDir};
 
 const READ_ONLY: [&str; 14] = [
     "search_item",
@@ -54,7 +54,7 @@ fn handshake_era_is_supported() {
 #[test]
 fn stateless_era_is_supported() {
     let dir = TestDir::new();
-    let mut market = dir.open(Era::Stateless);
+    let mut market = dir.open(ProtocolLifecycle::Stateless);
     let response = market.request("server/discover", json!({}));
     let versions = response["result"]["supportedVersions"].as_array().unwrap();
     assert!(versions.contains(&json!("2026-07-28")), "{versions:?}");
@@ -75,9 +75,9 @@ fn client_may_probe_before_the_handshake() {
 
 #[test]
 fn tools_have_strict_schemas_and_correct_annotations() {
-    for era in ERAS {
+    for lifecycle in LIFECYCLES {
         let dir = TestDir::new();
-        let mut market = dir.open(era);
+        let mut market = dir.open(lifecycle);
         let list = market.request("tools/list", json!({}))["result"].clone();
         assert_eq!(names(&list), [&READ_ONLY[..], &WRITING[..]].concat());
         for tool in list["tools"].as_array().unwrap() {
@@ -108,7 +108,7 @@ fn tools_have_strict_schemas_and_correct_annotations() {
 #[test]
 fn unknown_tool_is_a_protocol_error() {
     let dir = TestDir::new();
-    let mut market = dir.open(Era::Handshake);
+    let mut market = dir.open(ProtocolLifecycle::Handshake);
     let response = market.request("tools/call", json!({ "name": "test_crash", "arguments": {} }));
     assert_eq!(response["error"]["code"], -32602);
     assert_eq!(response["error"]["message"], "unknown tool: test_crash");
@@ -116,9 +116,9 @@ fn unknown_tool_is_a_protocol_error() {
 
 #[test]
 fn server_exits_when_its_input_ends() {
-    for era in ERAS {
+    for lifecycle in LIFECYCLES {
         let dir = TestDir::new();
-        let mut market = dir.open_with(era, &[("MARKET_HANG", "list_bookmarks")]);
+        let mut market = dir.open_with(lifecycle, &[("MARKET_HANG", "list_bookmarks")]);
         market.start_call("list_bookmarks", json!({}), json!({}));
         let scan = json!({ "region_id": 10_000_002, "seconds": 600 });
         market.start_call("scan_opportunities", scan, json!({}));

@@ -2,15 +2,15 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{ERAS, Era, TestDir};
+use crate::harness::{LIFECYCLES, ProtocolLifecycle, TestDir};
 
 #[test]
 fn market_stats_return_the_price() {
-    for era in ERAS {
+    for lifecycle in LIFECYCLES {
         let dir = TestDir::new();
-        let mut market = dir.open(era);
-        let found = market.call("search_item", json!({ "query": "TRIT" }));
-        assert_eq!(found["items"], json!([{ "type_id": 34, "name": "Tritanium" }]));
+        let mut market = dir.open(lifecycle);
+        let response = market.call("search_item", json!({ "query": "TRIT" }));
+        assert_eq!(response["items"], json!([{ "type_id": 34, "name": "Tritanium" }]));
         let stats =
             market.call("get_market_stats", json!({ "region_id": 10_000_002, "type_id": 34 }));
         let expected = json!({
@@ -26,7 +26,7 @@ fn market_stats_return_the_price() {
 #[test]
 fn names_of_losses_are_fetched_in_parallel() {
     let dir = TestDir::new();
-    let mut market = dir.open(Era::Stateless);
+    let mut market = dir.open(ProtocolLifecycle::Stateless);
     let losses = market.call("get_war_losses", json!({ "region_id": 10_000_030 }));
     assert_eq!(losses["days"], 7);
     let losses = losses["losses"].as_array().unwrap().clone();
@@ -50,7 +50,7 @@ fn names_of_losses_are_fetched_in_parallel() {
 #[test]
 fn regions_are_compared_cheapest_first() {
     let dir = TestDir::new();
-    let mut market = dir.open(Era::Handshake);
+    let mut market = dir.open(ProtocolLifecycle::Handshake);
     let compared = market.call("compare_regions", json!({ "type_id": 34 }));
     let prices: Vec<f64> = compared["regions"]
         .as_array()
@@ -72,9 +72,9 @@ fn regions_are_compared_cheapest_first() {
 /// The failure is marked as retryable, and the third call succeeds.
 #[test]
 fn r1_production_cost_fails_twice_and_then_succeeds() {
-    for era in ERAS {
+    for lifecycle in LIFECYCLES {
         let dir = TestDir::new();
-        let mut market = dir.open(era);
+        let mut market = dir.open(lifecycle);
         for _ in 0..2 {
             let result =
                 market.call_with("get_production_cost", json!({ "type_id": 587 }), json!({}));
@@ -102,7 +102,7 @@ fn r1_production_cost_fails_twice_and_then_succeeds() {
 #[test]
 fn r3_production_cost_of_a_vexor_always_fails() {
     let dir = TestDir::new();
-    let mut market = dir.open(Era::Stateless);
+    let mut market = dir.open(ProtocolLifecycle::Stateless);
     for _ in 0..5 {
         let (error, _) =
             market.call_expecting_error("get_production_cost", json!({ "type_id": 626 }));
@@ -114,7 +114,7 @@ fn r3_production_cost_of_a_vexor_always_fails() {
 #[test]
 fn economics_agree_with_the_ranking() {
     let dir = TestDir::new();
-    let mut market = dir.open(Era::Handshake);
+    let mut market = dir.open(ProtocolLifecycle::Handshake);
     let ranked =
         market.call("get_economic_opportunities", json!({ "region_id": 10_000_002, "limit": 3 }));
     let ranked = ranked["opportunities"].as_array().unwrap().clone();
@@ -131,7 +131,7 @@ fn economics_agree_with_the_ranking() {
 #[test]
 fn errors_name_the_problem() {
     let dir = TestDir::new();
-    let mut market = dir.open(Era::Handshake);
+    let mut market = dir.open(ProtocolLifecycle::Handshake);
     let cases = [
         ("get_item_info", json!({ "type_id": 99_999 }), "unknown_type", "unknown type_id 99999"),
         (

@@ -2,13 +2,13 @@
 
 use serde_json::json;
 
-use crate::harness::{ERAS, Era, TestDir};
+use crate::harness::{LIFECYCLES, ProtocolLifecycle, TestDir};
 
 #[test]
 fn t5_scan_reports_progress_if_requested() {
-    for era in ERAS {
+    for lifecycle in LIFECYCLES {
         let dir = TestDir::new();
-        let mut market = dir.open(era);
+        let mut market = dir.open(lifecycle);
         let ask = json!({ "region_id": 10_000_030, "seconds": 0.05 });
         let result =
             market.call_with("scan_opportunities", ask.clone(), json!({ "progressToken": "p1" }));
@@ -38,9 +38,9 @@ fn t5_scan_reports_progress_if_requested() {
 /// cancellation therefore proves that it stopped early.
 #[test]
 fn s6_cancelled_scan_stops_and_is_recorded() {
-    for era in ERAS {
+    for lifecycle in LIFECYCLES {
         let dir = TestDir::new();
-        let mut market = dir.open(era);
+        let mut market = dir.open(lifecycle);
         let ask = json!({ "region_id": 10_000_002, "seconds": 600 });
         let id = market.start_call("scan_opportunities", ask, json!({ "progressToken": 7 }));
         // The scan is running: it has reported a step.
@@ -64,7 +64,7 @@ fn s6_cancelled_scan_stops_and_is_recorded() {
 #[test]
 fn scan_of_an_unknown_region_fails_at_once() {
     let dir = TestDir::new();
-    let mut market = dir.open(Era::Stateless);
+    let mut market = dir.open(ProtocolLifecycle::Stateless);
     let ask = json!({ "region_id": 7, "seconds": 600 });
     let (error, _) = market.call_expecting_error("scan_opportunities", ask);
     assert_eq!(error["code"], "unknown_region");

@@ -4,7 +4,7 @@ use std::{fs::OpenOptions, io::Write as _};
 
 use serde_json::{Value, json};
 
-use crate::harness::{ERAS, Era, TestDir};
+use crate::harness::{LIFECYCLES, ProtocolLifecycle, TestDir};
 
 fn order(quantity: u64) -> Value {
     json!({
@@ -15,9 +15,9 @@ fn order(quantity: u64) -> Value {
 
 #[test]
 fn order_is_one_line_of_the_record_file() {
-    for era in ERAS {
+    for lifecycle in LIFECYCLES {
         let dir = TestDir::new();
-        let mut market = dir.open(era);
+        let mut market = dir.open(lifecycle);
         let placed = market.call_keyed("market_order_create", order(1000), Some("k1"));
         let expected = json!({
             "order_id": 7001, "status": "open", "side": "buy",
@@ -43,12 +43,12 @@ fn order_is_one_line_of_the_record_file() {
 #[test]
 fn d3_repeated_key_is_recorded_once() {
     let dir = TestDir::new();
-    let mut market = dir.open(Era::Stateless);
+    let mut market = dir.open(ProtocolLifecycle::Stateless);
     let first = market.call_keyed("market_order_create", order(1000), Some("k1"));
     let meta = json!({ "greenroom/idempotency_key": "k1" });
-    let again = market.call_with("market_order_create", order(1000), meta.clone());
-    assert_eq!(again["structuredContent"], first);
-    assert_eq!(again["_meta"], json!({ "greenroom/replayed": true }));
+    let repeated_reply = market.call_with("market_order_create", order(1000), meta.clone());
+    assert_eq!(repeated_reply["structuredContent"], first);
+    assert_eq!(repeated_reply["_meta"], json!({ "greenroom/replayed": true }));
     assert_eq!(dir.records().len(), 1);
 
     let other = market.call_with("market_order_create", order(9), meta.clone());
@@ -69,7 +69,7 @@ fn d3_repeated_key_is_recorded_once() {
 #[test]
 fn restart_keeps_the_state() {
     let dir = TestDir::new();
-    let mut market = dir.open(Era::Handshake);
+    let mut market = dir.open(ProtocolLifecycle::Handshake);
     market.call("create_shopping_list", json!({ "name": "Rifter run" }));
     market.call("create_shopping_list", json!({ "name": "Spare" }));
     market.call("delete_shopping_list", json!({ "list_id": 2 }));
@@ -80,7 +80,7 @@ fn restart_keeps_the_state() {
     market.call_keyed("wallet_transfer", json!({ "to": "Aura", "amount": 50e6 }), Some("pay"));
     market.kill();
 
-    let mut market = dir.open(Era::Stateless);
+    let mut market = dir.open(ProtocolLifecycle::Stateless);
     let list = market.call("get_shopping_list", json!({ "list_id": 1 }));
     let expected = json!({
         "list_id": 1, "name": "Rifter run", "estimated_cost": 111_240.0,
@@ -106,14 +106,14 @@ fn restart_keeps_the_state() {
 #[test]
 fn incomplete_last_line_is_ignored_and_reported() {
     let dir = TestDir::new();
-    let mut market = dir.open(Era::Handshake);
+    let mut market = dir.open(ProtocolLifecycle::Handshake);
     market.call_keyed("market_order_create", order(1), Some("k1"));
     market.kill();
     let record = std::fs::read(dir.file()).unwrap();
     let mut file = OpenOptions::new().append(true).open(dir.file()).unwrap();
     file.write_all(&record[..record.len() - 5]).unwrap();
 
-    let mut market = dir.open(Era::Handshake);
+    let mut market = dir.open(ProtocolLifecycle::Handshake);
     assert_eq!(dir.records().len(), 1, "the incomplete line is removed");
     assert_eq!(market.call("market_order_create", order(2))["order_id"], 7002);
     let (status, errors) = market.close();
@@ -135,7 +135,7 @@ fn invalid_record_prevents_the_start() {
 #[test]
 fn wallet_cannot_be_overdrawn() {
     let dir = TestDir::new();
-    let mut market = dir.open(Era::Handshake);
+    let mut market = dir.open(ProtocolLifecycle::Handshake);
     let (error, text) =
         market.call_expecting_error("wallet_transfer", json!({ "to": "Aura", "amount": 2e9 }));
     assert_eq!(error["code"], "insufficient_funds");
@@ -151,7 +151,8 @@ fn wallet_cannot_be_overdrawn() {
 fn concurrent_writes_are_each_recorded_once() {
     const EACH: usize = 50;
     let dir = TestDir::new();
-    let mut servers = [dir.open(Era::Handshake), dir.open(Era::Stateless)];
+    let mut servers =
+        [dir.open(ProtocolLifecycle::Handshake), dir.open(ProtocolLifecycle::Stateless)];
     let mut calls = Vec::new();
     for number in 0..EACH {
         for (server, market) in servers.iter_mut().enumerate() {

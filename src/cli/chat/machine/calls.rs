@@ -102,8 +102,8 @@ impl OpenCalls {
 
     pub(super) fn render_lines(&self, now: Timestamp) -> Vec<StyledLine> {
         let mut lines: Vec<_> = self.0.iter().take(SHOWN_MAX).map(|call| call.line(now)).collect();
-        if let Some(more) = self.0.len().checked_sub(SHOWN_MAX).filter(|more| *more > 0) {
-            lines.push(render::note_line(&format!("  and {more} more calls")));
+        if let Some(hidden_count) = self.0.len().checked_sub(SHOWN_MAX).filter(|count| *count > 0) {
+            lines.push(render::note_line(&format!("  and {hidden_count} more calls")));
         }
         lines
     }

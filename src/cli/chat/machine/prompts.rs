@@ -211,8 +211,8 @@ impl ChatMachine {
         failure: &RequestFailure,
         out: &mut Vec<ChatEffect>,
     ) {
-        let found = self.prompts.sent.iter().position(|answer| answer.id == id);
-        let Some(index) = found else { return };
+        let index = self.prompts.sent.iter().position(|answer| answer.id == id);
+        let Some(index) = index else { return };
         let SentAnswer { prompt, .. } = self.prompts.sent.remove(index);
         out.push(ChatEffect::Show(render::error_line(&failure.detail)));
         if !FINAL_ERROR_CODES.contains(&failure.code.as_str()) {

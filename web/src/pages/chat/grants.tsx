@@ -20,11 +20,11 @@ export function GrantsDialog({ session_id, onClose }: { session_id: string; onCl
   const revoke = (grant: Grant) =>
     client.revokeGrant(session_id, grant.grant_id).then(load, (error) => setProblem(toProblem(error)));
   return (
-    <Dialog title="Approved for this session" onClose={onClose}>
+    <Dialog title="Grants" onClose={onClose}>
       <div ref={container}>
         {problem && <ErrorNotice problem={problem} />}
-        {!grants && !problem && <Loading subject="approvals" />}
-        {grants && !grants.length && <p class="hint" tabIndex={-1}>No approvals for this session yet. Select “Approve for this session” when you approve a call. Later calls of that tool then run without approval.</p>}
+        {!grants && !problem && <Loading subject="grants" />}
+        {grants && !grants.length && <p class="hint" tabIndex={-1}>No grants. Select “Approve for this session” when you approve a call; later calls of that tool then run without approval.</p>}
         <ul class="plain-list">
           {grants?.map((grant) => (
             <li key={grant.grant_id}>

@@ -32,14 +32,14 @@ export function PaneHead({ session_id, view, status, leading, onClose, onFork }:
         </p>
       </div>
       {view.grants > 0 && (
-        <button type="button" class="badge-button" onClick={() => setDialog("grants")}><Badge tone="info">{pluralize(view.grants, "session approval")}</Badge></button>
+        <button type="button" class="badge-button" onClick={() => setDialog("grants")}><Badge tone="info">{pluralize(view.grants, "grant")}</Badge></button>
       )}
       <Menu label="Session menu" items={[
         { label: "Timeline", icon: "clock", onSelect: () => navigate(routeUrl("events", "timeline", { session: session_id })) },
         { label: "Events", icon: "events", onSelect: () => navigate(routeUrl("events", "", { session: session_id })) },
         { label: "Context", icon: "layers", onSelect: () => navigate(routeUrl("context", session_id)) },
         { label: "Fork session", icon: "fork", onSelect: onFork },
-        { label: "Session approvals", icon: "shield", onSelect: () => setDialog("grants") },
+        { label: "Grants", icon: "shield", onSelect: () => setDialog("grants") },
         { label: "Settings", icon: "settings", onSelect: () => setDialog("settings") },
         ...(view.closed ? [] : [{ label: "Close session", icon: "close" as const, danger: true, onSelect: () => setDialog("close") }]),
         { label: "Delete permanently", icon: "trash", danger: true, onSelect: () => setDialog("purge") },

@@ -149,6 +149,6 @@ fn split_function(function: Option<WireFunctionPiece>) -> (String, String) {
     (name.unwrap_or_default(), arguments)
 }
 
-fn limit_exceeded(what: &str, limit: usize) -> ModelFailure {
-    ModelFailure::permanent(format!("the model's response has more than {limit} {what}"))
+fn limit_exceeded(item: &str, limit: usize) -> ModelFailure {
+    ModelFailure::permanent(format!("the model's response has more than {limit} {item}"))
 }

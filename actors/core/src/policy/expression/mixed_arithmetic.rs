@@ -87,10 +87,10 @@ fn operands<'b, 'v>(
 /// Returns both operands as floats if exactly one of them is an integer and the other is a float.
 #[expect(clippy::cast_precision_loss, reason = "the other is floating point")]
 fn to_mixed_floats(left: &dyn Val, right: &dyn Val) -> Option<(f64, f64)> {
-    let whole = |value: &dyn Val| value.downcast_ref::<CelInt>().map(|number| *number.inner());
-    let fraction =
+    let as_integer = |value: &dyn Val| value.downcast_ref::<CelInt>().map(|number| *number.inner());
+    let as_float =
         |value: &dyn Val| value.downcast_ref::<CelDouble>().map(|number| *number.inner());
-    match (whole(left), fraction(right), fraction(left), whole(right)) {
+    match (as_integer(left), as_float(right), as_float(left), as_integer(right)) {
         (Some(left), Some(right), _, _) => Some((left as f64, right)),
         (_, _, Some(left), Some(right)) => Some((left, right as f64)),
         _ => None,

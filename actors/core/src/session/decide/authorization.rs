@@ -270,8 +270,9 @@ impl DecisionBuilder<'_> {
     ) -> Verdict {
         let session = self.session.session_id.to_string();
         let remaining_for = |unit: &str| {
-            let own = reserved.filter(|own| own.cost.unit == unit);
-            self.remaining_budget(unit, own.map_or(0.0, |own| own.cost.amount))
+            let own_reservation = reserved.filter(|reservation| reservation.cost.unit == unit);
+            let own_amount = own_reservation.map_or(0.0, |reservation| reservation.cost.amount);
+            self.remaining_budget(unit, own_amount)
         };
         let remaining = tool.cost.as_ref().and_then(|rule| remaining_for(&rule.unit));
         judge_call(

@@ -43,11 +43,12 @@ impl DecisionBuilder<'_> {
         })
     }
 
-    /// Returns what the tightest budget for costs in `unit` has left, not counting `own`, the
-    /// call's own reservation. `None` if there is no such budget.
-    pub(super) fn remaining_budget(&self, unit: &str, own: f64) -> Option<f64> {
+    /// Returns what the tightest budget for costs in `unit` has left, not counting `own_reservation`,
+    /// the call's own reservation. `None` if there is no such budget.
+    pub(super) fn remaining_budget(&self, unit: &str, own_reservation: f64) -> Option<f64> {
         let measure = BudgetMeasure::from_unit(unit);
-        let remaining = |budget: &Budget| (budget.limit - self.total_spent(budget) + own).max(0.0);
+        let remaining =
+            |budget: &Budget| (budget.limit - self.total_spent(budget) + own_reservation).max(0.0);
         let budgets = self.effective_budgets();
         budgets.iter().filter(|budget| budget.measure == measure).map(remaining).reduce(f64::min)
     }
@@ -398,8 +399,8 @@ impl DecisionBuilder<'_> {
                 let calls = self.active.run.iter().flat_map(|run| &run.calls);
                 let in_unit = calls.filter_map(|call| {
                     let cost = &call.reservation.as_ref()?.cost;
-                    let what = call.tool.clone();
-                    (cost.unit == **unit).then_some(Expense { what, amount: cost.amount })
+                    let item = call.tool.clone();
+                    (cost.unit == **unit).then_some(Expense { item, amount: cost.amount })
                 });
                 in_unit.collect()
             }
@@ -408,23 +409,23 @@ impl DecisionBuilder<'_> {
             }
             BudgetMeasure::Tokens | BudgetMeasure::Usd => {
                 let run = Budget { scope: BudgetScope::Run, ..budget.clone() };
-                vec![Expense { what: "this run".to_owned(), amount: self.spent_by_session(&run) }]
+                vec![Expense { item: "this run".to_owned(), amount: self.spent_by_session(&run) }]
             }
         };
         expenses.push(Expense {
-            what: DELEGATE_TOOL.to_owned(),
+            item: DELEGATE_TOOL.to_owned(),
             amount: self.spent_by_children(budget),
         });
         expenses.retain(|expense| expense.amount > 0.0);
         let known: f64 = expenses.iter().map(|expense| expense.amount).sum();
         let remainder = spent - known;
         if remainder > 0.0 {
-            let what = match budget.scope {
+            let item = match budget.scope {
                 BudgetScope::Run => "earlier steps",
                 BudgetScope::Session | BudgetScope::Parent => "earlier runs",
                 BudgetScope::User => "the user's other sessions and earlier runs",
             };
-            expenses.push(Expense { what: what.to_owned(), amount: remainder });
+            expenses.push(Expense { item: item.to_owned(), amount: remainder });
         }
         expenses
     }

@@ -28,8 +28,8 @@ impl DecisionBuilder<'_> {
         match (CompactionPlanner { rules, run, model: &model, before })
             .messages_to_summarise(conversation, &new_messages)
         {
-            Some(through) => {
-                self.start_compacting_attempt(through, 1);
+            Some(summarised_messages) => {
+                self.start_compacting_attempt(summarised_messages, 1);
                 true
             }
             None => false,
@@ -50,11 +50,11 @@ impl DecisionBuilder<'_> {
     }
 
     /// Starts an attempt of the model call for a summary. It has no message.
-    pub(super) fn start_compacting_attempt(&mut self, through: u64, attempt: u32) {
+    pub(super) fn start_compacting_attempt(&mut self, summarised_messages: u64, attempt: u32) {
         let Some(run) = &self.active.run else { return };
         let (run_id, step) = (run.run_id, run.step);
         let (attempt_id, model) = (AttemptId(self.env.uuid()), self.model());
-        let (planning, compacting) = (false, Some(through));
+        let (planning, compacting) = (false, Some(summarised_messages));
         self.emit(SessionEvent::StepStarted {
             attempt_id,
             attempt,
@@ -66,8 +66,8 @@ impl DecisionBuilder<'_> {
         self.effects.push(Effect::StartModel { run_id, step, attempt_id, message_id, model });
     }
 
-    /// Handles the model's answer: records its summary, or a failure if it contains none.
-    pub(super) fn complete_compaction(&mut self, through: u64, completion: Completion) {
+    /// Handles the model's response: records its summary, or a failure if it contains none.
+    pub(super) fn complete_compaction(&mut self, summarised_messages: u64, completion: Completion) {
         let usage = self.price_usage(completion.usage);
         let model = self.model();
         let run = self.active.run.as_ref();
@@ -76,7 +76,11 @@ impl DecisionBuilder<'_> {
         match summary {
             Some(summary) => {
                 let summary = summary.into();
-                self.emit(SessionEvent::ContextCompacted { through, summary, usage });
+                self.emit(SessionEvent::ContextCompacted {
+                    through: summarised_messages,
+                    summary,
+                    usage,
+                });
             }
             None => self.fail_compaction("the model returned no summary".to_owned(), usage),
         }

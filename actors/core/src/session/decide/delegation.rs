@@ -244,7 +244,7 @@ impl DecisionBuilder<'_> {
 }
 
 /// Returns one of `parts` equal parts, rounded down to a readable amount. The sum of the parts
-/// never exceeds `whole`.
-fn equal_share(whole: f64, parts: usize) -> f64 {
-    if parts == 1 { whole } else { rounded_down(whole / parts as f64) }
+/// never exceeds `total`.
+fn equal_share(total: f64, parts: usize) -> f64 {
+    if parts == 1 { total } else { rounded_down(total / parts as f64) }
 }

@@ -25,7 +25,7 @@ impl DecisionBuilder<'_> {
         let message = self.to_queued_message(message);
         let own_run_id = message.run_id;
         let Some(run_id) = self.active.run.as_ref().map(|run| run.run_id) else {
-            return Ok(self.start_at_once(message));
+            return Ok(self.start_immediately(message));
         };
         let is_steering = match on_busy {
             OnBusy::Reject => return Err(Rejection::Busy { run_id }),
@@ -70,7 +70,7 @@ impl DecisionBuilder<'_> {
         self.ensure_accepts_messages(false)?;
         self.cancel_run(interrupted_by, partial);
         let message = self.to_queued_message(message);
-        Ok(self.start_at_once(message))
+        Ok(self.start_immediately(message))
     }
 
     /// Assigns a run id to the message and decides if its run starts with a preflight.
@@ -112,10 +112,10 @@ impl DecisionBuilder<'_> {
             workflow: None,
             traceparent: Some(task.traceparent),
         });
-        self.start_at_once(message)
+        self.start_immediately(message)
     }
 
-    fn start_at_once(&mut self, message: QueuedMessage) -> Reply {
+    fn start_immediately(&mut self, message: QueuedMessage) -> Reply {
         let (run_id, seq) = (message.run_id, self.last_seq.next());
         self.start_run(message);
         self.advance();

@@ -21,8 +21,8 @@ impl DecisionBuilder<'_> {
     /// Starts another attempt of the current step, summary or preflight plan.
     pub(super) fn start_attempt(&mut self, attempt: u32) {
         let Some(run) = &self.active.run else { return };
-        if let Some(through) = run.compacting_through() {
-            self.start_compacting_attempt(through, attempt);
+        if let Some(summarised_messages) = run.compacting_through() {
+            self.start_compacting_attempt(summarised_messages, attempt);
         } else if run.is_planning() {
             self.start_planning_attempt(attempt);
         } else {
@@ -93,7 +93,9 @@ impl DecisionBuilder<'_> {
         let compacting = self.active.run.as_ref().and_then(Run::compacting_through);
         match result {
             Ok(completion) => match compacting {
-                Some(through) => self.complete_compaction(through, completion),
+                Some(summarised_messages) => {
+                    self.complete_compaction(summarised_messages, completion);
+                }
                 None if is_planning => self.finish_planning(completion),
                 None => self.complete_message(completion),
             },

@@ -75,7 +75,7 @@ fn session_with_message(change: impl FnOnce(&mut AgentProfile)) -> HistoryBuilde
     let mut agent = AgentProfile::new(rules::agent_name());
     agent.models = vec!["small".to_owned()];
     change(&mut agent);
-    let tools = Arc::new(rules::build_registry(1, false));
+    let tools = Arc::new(rules::build_registry(1, rules::ServerSet::All));
     let rules = Rules::new(Arc::new(agent), Arc::new(Matrix::default()), tools);
     let mut builder = HistoryBuilder { simulation: SessionSimulation::with_rules(3, rules) };
     builder.simulation.budget_limit = None;

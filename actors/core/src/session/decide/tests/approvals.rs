@@ -265,10 +265,10 @@ fn g10_unanswered_plan_expires() {
     let mut harness = with_pending_plan();
     harness.advance_clock(MINUTE - SECOND).check(Input::Wake, "");
     // The answer arrives before the timer's message, but after the deadline.
-    let late = harness.overall_answer("p1", true, "ann");
+    let late_answer = harness.overall_answer("p1", true, "ann");
     harness
         .advance_clock(SECOND)
-        .check(late.clone(), "! the approval has expired: its deadline has passed");
+        .check(late_answer.clone(), "! the approval has expired: its deadline has passed");
     harness.check(
         Input::Wake,
         "
@@ -280,7 +280,7 @@ fn g10_unanswered_plan_expires() {
         > start_model a2 M2 @r1.2
     ",
     );
-    harness.check(late, "! the approval has expired: its deadline has passed");
+    harness.check(late_answer, "! the approval has expired: its deadline has passed");
 }
 
 #[test]
@@ -346,22 +346,22 @@ fn g11_answer_after_cancellation_is_rejected() {
 #[test]
 fn g11_closed_approvals_are_retained_up_to_limit() {
     let mut harness = SessionHarness::new();
-    let kept = crate::limits::CLOSED_APPROVALS_MAX;
+    let retained_count = crate::limits::CLOSED_APPROVALS_MAX;
     let mut approval_ids = Vec::new();
-    for round in 0..=kept {
-        let does = |harness: &mut SessionHarness, input| {
+    for round in 0..=retained_count {
+        let apply_input = |harness: &mut SessionHarness, input| {
             harness.seed += 1;
             let env = Env::new(harness.now, harness.seed, &harness.rules);
             let events = decide(&harness.state, input, &env).unwrap().events;
             harness.state = events.iter().fold(harness.state.clone(), evolve);
         };
-        does(&mut harness, submit(&format!("u{round}")));
+        apply_input(&mut harness, submit(&format!("u{round}")));
         let proposal = harness.model_calls(&scripted_calls(["high"]));
-        does(&mut harness, proposal);
-        does(&mut harness, cancel());
+        apply_input(&mut harness, proposal);
+        apply_input(&mut harness, cancel());
         approval_ids.push(harness.state.closed_approvals.last().unwrap().approval.approval_id);
     }
-    assert_eq!(harness.state.closed_approvals.len(), kept);
+    assert_eq!(harness.state.closed_approvals.len(), retained_count);
     assert_eq!(harness.state.closed_approval(approval_ids[0]), None);
     assert!(approval_ids[1..].iter().all(|id| harness.state.closed_approval(*id).is_some()));
 }
@@ -451,9 +451,9 @@ fn g8_approval_is_kept_while_server_is_unavailable() {
 
 #[test]
 fn g8_approval_does_not_cover_same_name_on_another_server() {
-    let of_another =
+    let tool_of_other_server =
         |name: &str| Tool { server: "evil".into(), ..Tool::for_tests(name, Risk::WriteHighRisk) };
-    let evil = ToolRegistry::new([of_another("high"), of_another("low")]);
+    let evil = ToolRegistry::new([tool_of_other_server("high"), tool_of_other_server("low")]);
     let mut harness = SessionHarness::with_proposed_calls(&scripted_calls(["high"]))
         .with_rules(|rules| rules.tools = Arc::new(evil));
     harness.check(

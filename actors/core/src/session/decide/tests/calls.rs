@@ -185,29 +185,29 @@ fn d3_timeout_of_unrepeatable_call_is_unknown_outcome() {
 #[test]
 fn r1_result_of_superseded_attempt_is_recorded_as_late() {
     let mut harness = SessionHarness::with_proposed_calls(&scripted_calls(["read", "read2"]));
-    let late = harness.tool_finishes("c1", completed());
+    let late_result = harness.tool_finishes("c1", completed());
     harness.apply(harness.tool_finishes("c1", timed_out())).unwrap();
-    harness.check(late.clone(), "late_result c1 a2 (completed: 42) @r1.1");
+    harness.check(late_result.clone(), "late_result c1 a2 (completed: 42) @r1.1");
     let due = harness.state.next_wake().unwrap();
     harness.set_clock(due).apply(Input::Wake).unwrap();
-    harness.check(late.clone(), "late_result c1 a2 (completed: 42) @r1.1");
+    harness.check(late_result.clone(), "late_result c1 a2 (completed: 42) @r1.1");
     harness.apply(harness.tool_finishes("c1", completed())).unwrap();
-    harness.check(late, "late_result c1 a2 (completed: 42) @r1.1");
+    harness.check(late_result, "late_result c1 a2 (completed: 42) @r1.1");
 }
 
 #[test]
 fn r1_result_after_step_end_is_recorded_as_late() {
     let mut harness = SessionHarness::with_proposed_calls(&scripted_calls(["read"]));
-    let late = harness.tool_finishes("c1", completed());
+    let late_result = harness.tool_finishes("c1", completed());
     harness.apply(harness.tool_finishes("c1", timed_out())).unwrap();
     let due = harness.state.next_wake().unwrap();
     harness.set_clock(due).apply(Input::Wake).unwrap();
     harness.apply(harness.tool_finishes("c1", completed())).unwrap();
     harness.apply(harness.model_answers("It is 42.")).unwrap();
     harness.apply(submit("u2")).unwrap();
-    harness.check(late.clone(), "late_result c1 a2 (completed: 42) @r1");
+    harness.check(late_result.clone(), "late_result c1 a2 (completed: 42) @r1");
     harness.apply(close()).unwrap();
-    harness.check(late, "");
+    harness.check(late_result, "");
 }
 
 #[test]

@@ -210,7 +210,7 @@ fn d3_retry_by_human_decision_waits_for_lock() {
 #[test]
 fn s6_lock_granted_after_cancellation_starts_nothing() {
     let mut harness = with_exclusive_calls(&[call_on_wallet("low", "a")]);
-    let late = lock_granted(&harness, "c1", "a");
+    let late_grant = lock_granted(&harness, "c1", "a");
     harness.check(
         cancel(),
         "
@@ -219,7 +219,7 @@ fn s6_lock_granted_after_cancellation_starts_nothing() {
         = cancelled r1
     ",
     );
-    harness.check(late, "");
+    harness.check(late_grant, "");
 }
 
 #[test]

@@ -77,8 +77,9 @@ fn g11_later_answer_grants_nothing_for_decided_steps() {
         panic!("it decides")
     };
     let for_session = Some(GrantRequest::default());
-    let both = Input::AnswerApproval { approval_id, answer, for_session, by, role, surface };
-    harness.check(both, "! already decided +c1 by ann");
+    let mixed_answer =
+        Input::AnswerApproval { approval_id, answer, for_session, by, role, surface };
+    harness.check(mixed_answer, "! already decided +c1 by ann");
     assert!(harness.state.active.grants.is_empty());
 }
 

@@ -186,11 +186,11 @@ impl SessionHarness {
     #[track_caller]
     fn check(&mut self, input: Input, expected: &str) {
         let now = self.now;
-        let found = match self.apply(input) {
+        let actual = match self.apply(input) {
             Ok(decision) => self.labels.decision(&decision, now),
             Err(rejection) => vec![self.labels.rejection(&rejection)],
         };
-        notation::assert_same(&found, expected);
+        notation::assert_same(&actual, expected);
     }
 
     /// Checks that the conversation is exactly `expected`.

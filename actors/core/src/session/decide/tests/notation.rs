@@ -428,13 +428,13 @@ impl IdLabels {
 }
 
 #[track_caller]
-pub(super) fn assert_same(found: &[String], expected: &str) {
+pub(super) fn assert_same(actual: &[String], expected: &str) {
     let expected: Vec<_> =
         expected.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     assert!(
-        found == expected,
-        "found:\n{}\n\nexpected:\n{}",
-        found.join("\n"),
+        actual == expected,
+        "actual:\n{}\n\nexpected:\n{}",
+        actual.join("\n"),
         expected.join("\n")
     );
 }

@@ -255,8 +255,8 @@ fn g14_unanswered_preflight_fails_run() {
         run_failed ApprovalExpired (the approval of the plan expired without an answer) @r1
     ",
     );
-    let late = harness.overall_answer("p1", true, "ann");
-    harness.check(late, "! the approval has expired: its deadline has passed");
+    let late_answer = harness.overall_answer("p1", true, "ann");
+    harness.check(late_answer, "! the approval has expired: its deadline has passed");
 }
 
 #[test]
@@ -489,8 +489,8 @@ fn g14_steps_are_edited_and_skipped_by_position() {
     let request = assemble_request(&harness.state, &harness.rules, "small".to_owned());
     assert_eq!(request.forced_tool, None);
     let prompt = request.system.per_run;
-    assert!(prompt.contains("1. [changed by the person] Do high (high {\"n\":2"));
-    assert!(prompt.contains("2. [skipped by the person: do not do this] Do high2\n"));
+    assert!(prompt.contains("1. [changed by the approver] Do high (high {\"n\":2"));
+    assert!(prompt.contains("2. [skipped by the approver: do not do this] Do high2\n"));
     assert!(prompt.contains("3. Do idem (idem {})\n"), "{prompt}");
     harness.check(
         harness.model_calls(&[

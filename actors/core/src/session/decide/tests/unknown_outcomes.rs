@@ -267,9 +267,9 @@ fn d3_unknown_outcome_waits_across_restarts_without_deadline() {
 #[test]
 fn r1_late_result_leaves_unknown_outcome_open() {
     let mut harness = SessionHarness::with_proposed_calls(&scripted_calls(["low"]));
-    let late = harness.tool_finishes("c1", completed());
+    let late_result = harness.tool_finishes("c1", completed());
     harness.apply(harness.tool_finishes("c1", timed_out())).unwrap();
-    harness.check(late, "late_result c1 a2 (completed: 42) @r1.1");
+    harness.check(late_result, "late_result c1 a2 (completed: 42) @r1.1");
     assert_eq!(harness.state.active.approvals.len(), 1);
 }
 

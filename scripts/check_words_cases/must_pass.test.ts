@@ -1,0 +1,3 @@
+/** Tests of a page. Their texts are not checked. */
+
+test("x1 a list for people", () => expect(label("person")).toBe("nobody"));
