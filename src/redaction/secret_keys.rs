@@ -40,35 +40,60 @@ const SECRET: SensitiveWord = SensitiveWord {
     unless_followed_by: &[b"ary", b"aria", b"ion", b"ive", b"ly"],
 };
 
-/// Returns the sensitive words that begin with `first`.
-fn words_with_initial(first: u8) -> &'static [SensitiveWord] {
-    const A: &[SensitiveWord] =
-        &[word("apikey"), word("accesskey"), word("authorization"), word("authorisation")];
-    const B: &[SensitiveWord] = &[word("bearer")];
-    const C: &[SensitiveWord] = &[word("cookie"), word("credential")];
-    const E: &[SensitiveWord] = &[word("encryptionkey")];
-    const M: &[SensitiveWord] = &[word("masterkey")];
-    const P: &[SensitiveWord] = &[
-        word("pwd"),
-        word("passwd"),
-        word("password"),
-        word("passcode"),
-        word("passphrase"),
-        word("privatekey"),
-    ];
-    const S: &[SensitiveWord] = &[SECRET, word("sessionkey"), word("signingkey")];
-    const T: &[SensitiveWord] = &[TOKEN];
-    match first {
-        b'a' => A,
-        b'b' => B,
-        b'c' => C,
-        b'e' => E,
-        b'm' => M,
-        b'p' => P,
-        b's' => S,
-        b't' => T,
+/// Returns the sensitive words that begin with these two letters. Most pairs of letters begin none,
+/// so that most keys are not compared with any word.
+const fn words_with_initials(initials: [u8; 2]) -> &'static [SensitiveWord] {
+    const PASS: &[SensitiveWord] =
+        &[word("password"), word("passwd"), word("passcode"), word("passphrase")];
+    match &initials {
+        b"ac" => const { &[word("accesskey")] },
+        b"ap" => const { &[word("apikey")] },
+        b"au" => const { &[word("authorization"), word("authorisation")] },
+        b"be" => const { &[word("bearer")] },
+        b"co" => const { &[word("cookie")] },
+        b"cr" => const { &[word("credential")] },
+        b"en" => const { &[word("encryptionkey")] },
+        b"ma" => const { &[word("masterkey")] },
+        b"pa" => PASS,
+        b"pr" => const { &[word("privatekey")] },
+        b"pw" => const { &[word("pwd")] },
+        b"se" => const { &[SECRET, word("sessionkey")] },
+        b"si" => const { &[word("signingkey")] },
+        b"to" => const { &[TOKEN] },
         _ => &[],
     }
+}
+
+/// For the first letter of a word, by its place in the alphabet, the set of possible second letters.
+/// Most keys contain no such pair of letters, so that nothing else is compared.
+const SECOND_LETTERS: [u32; 32] = {
+    let mut sets = [0; 32];
+    let (mut first, mut second) = (b'a', b'a');
+    while first <= b'z' {
+        if !words_with_initials([first, second]).is_empty() {
+            sets[(first & 31) as usize] |= 1 << (second & 31);
+        }
+        (first, second) = if second == b'z' { (first + 1, b'a') } else { (first, second + 1) };
+    }
+    sets
+};
+
+/// Returns the first word in `letters` at or after `from`, regardless of the limits of words. No word
+/// begins with another one.
+fn find_word(letters: &[u8], from: usize) -> Option<(usize, &'static SensitiveWord)> {
+    for index in from..letters.len().saturating_sub(1) {
+        let [first, second] = [letters[index], letters[index + 1]];
+        if SECOND_LETTERS[usize::from(first & 31)] >> (second & 31) & 1 == 0 {
+            continue;
+        }
+        let rest = &letters[index..];
+        for word in words_with_initials([first, second]) {
+            if rest.len() >= word.letters.len() && rest.starts_with(word.letters) {
+                return Some((index, word));
+            }
+        }
+    }
+    None
 }
 
 /// Words that make a key with `token` the key of a count: `token_count`, `tokenLimit`.
@@ -110,39 +135,46 @@ impl SecretKeys {
             let key = KeyLetters::from_text(key);
             return self.kind_of_words(KeyWords { letters: &key.letters, starts: &key.starts });
         }
-        let (mut letters, mut starts) = ([0; STACK_LETTERS_MAX], [false; STACK_LETTERS_MAX]);
-        let (mut length, mut previous) = (0, b'_');
         let key = key.as_bytes();
+        let (mut letters, mut length) = ([0; STACK_LETTERS_MAX], 0);
+        for byte in key.iter().filter(|byte| byte.is_ascii_alphabetic()) {
+            letters[length] = byte | 0x20;
+            length += 1;
+        }
+        let letters = &letters[..length];
+        if self.added.is_empty() && find_word(letters, 0).is_none() {
+            return KeyKind::Plain;
+        }
+        let (mut starts, mut count) = ([false; STACK_LETTERS_MAX], 0);
+        let mut previous = b'_';
         for (index, byte) in key.iter().copied().enumerate() {
             if byte.is_ascii_alphabetic() {
                 let next = key.get(index + 1).copied().unwrap_or(b'_');
-                letters[length] = byte.to_ascii_lowercase();
-                starts[length] = !previous.is_ascii_alphabetic()
+                starts[count] = !previous.is_ascii_alphabetic()
                     || (byte.is_ascii_uppercase()
                         && (previous.is_ascii_lowercase() || next.is_ascii_lowercase()));
-                length += 1;
+                count += 1;
             }
             previous = byte;
         }
-        self.kind_of_words(KeyWords { letters: &letters[..length], starts: &starts[..length] })
+        self.kind_of_words(KeyWords { letters, starts: &starts[..count] })
     }
 
     fn kind_of_words(&self, key: KeyWords<'_>) -> KeyKind {
         let mut kind = KeyKind::Plain;
-        for (index, first) in key.letters.iter().enumerate() {
-            for word in words_with_initial(*first) {
-                let range = index..index + word.letters.len();
-                if key.letters.get(range.clone()) != Some(word.letters)
-                    || !key.is_within_words(range.clone())
-                    || word.unless_followed_by.iter().any(|end| key.continues_with(range.end, end))
-                {
-                    continue;
-                }
-                if word.letters != TOKEN.letters || !key.is_count(range.end) {
-                    return KeyKind::Secret;
-                }
-                kind = KeyKind::Count;
+        let mut from = 0;
+        while let Some((index, word)) = find_word(key.letters, from) {
+            from = index + 1;
+            let range = index..index + word.letters.len();
+            if !key.is_within_words(range.clone())
+                || word.unless_followed_by.iter().any(|end| key.continues_with(range.end, end))
+            {
+                continue;
             }
+            if word.letters != TOKEN.letters || !key.is_count(range.end) {
+                return KeyKind::Secret;
+            }
+            kind = KeyKind::Count;
         }
         let is_added = |letters: &[u8]| {
             let last_start = key.letters.len().saturating_sub(letters.len());
