@@ -38,8 +38,11 @@ pub(super) fn redact_credentials(text: &str) -> Option<String> {
     (copied > 0).then(|| clean + &text[copied..])
 }
 
+/// Tells whether a text after a scheme is a credential.
+type CredentialTest = fn(&str) -> bool;
+
 /// Returns the length of the scheme at the start of `bytes`, and the test for its credentials.
-fn parse_scheme(bytes: &[u8]) -> Option<(usize, fn(&str) -> bool)> {
+fn parse_scheme(bytes: &[u8]) -> Option<(usize, CredentialTest)> {
     let is_scheme = |scheme: &[u8]| {
         bytes.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme))
     };

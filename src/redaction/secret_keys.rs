@@ -231,7 +231,7 @@ impl KeyWords<'_> {
             let ends_word = |word: &&[u8]| self.starts_word(start + word.len());
             let mut words =
                 COUNT_WORDS.iter().filter(|word| self.letters[start..].starts_with(word));
-            words.any(|word| ends_word(word))
+            words.any(ends_word)
         };
         is_plural || starts.any(is_count_word)
     }

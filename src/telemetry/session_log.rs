@@ -4,7 +4,7 @@
 //! INFO shows what runs, WARN what was denied, failed or is repeated, DEBUG the steps between and the
 //! complete payloads. Texts are logged as quoted field values, so that they cannot imitate a line.
 
-use crate::redaction::Redactor;
+use crate::redaction::{REDACTED, Redactor};
 use greenroom_core::{
     call::CallFailureReason,
     ids::{ApprovalId, CallId, SessionId},
@@ -395,10 +395,8 @@ fn redact_log_text(text: LogText<'_>, redactor: &Redactor) -> String {
 
 /// Redacts a text as frames do, also if it is JSON.
 fn redact_as_member(text: &str, redactor: &Redactor) -> String {
-    match redactor.redact_to_value(text) {
-        Value::String(text) => text,
-        other => other.to_string(),
-    }
+    // A text stays a text.
+    redactor.redact_to_value(text).as_str().unwrap_or(REDACTED).to_owned()
 }
 
 fn redact_to_json<T: Serialize>(value: &T, redactor: &Redactor) -> String {
