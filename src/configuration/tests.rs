@@ -273,6 +273,11 @@ fn invalid_files_are_rejected_with_location_and_problem() {
         ),
         ("[redaction]\npatterns = ['a*']", "redaction: the pattern `a*` matches every text"),
         (
+            "[redaction]\nkeys = ['pin', 'p1n']",
+            "redaction: the key `p1n` contains `1`; only letters",
+        ),
+        ("[redaction]\nkeys = ['_x']", "redaction: the key `_x` has fewer than 2 letters"),
+        (
             "[mcpServers.a]\ncommand = '${NOT_SET}'",
             "mcpServers.a: the environment variable NOT_SET is not set",
         ),

@@ -12,7 +12,7 @@ mod envelope;
 pub mod gateway;
 mod member_writer;
 #[cfg(test)]
-mod samples;
+pub(crate) mod samples;
 #[cfg(test)]
 mod snapshots;
 pub mod task;

@@ -380,7 +380,11 @@ async fn send_answer(
         ) => Err(unexpected_reply(&other)),
         // A session keeps only its newest closed approvals; the store has all of them.
         Err(CommandError::Rejected(Rejection::UnknownApproval { .. })) => {
-            Ok(match_closed_approval(row, &answer, for_session.as_ref(), &user)?)
+            match_closed_approval(row, &answer, for_session.as_ref(), &user)
+                .map_err(|rejection| Problem::from_rejected_answer(rejection, &state.redactor))
+        }
+        Err(CommandError::Rejected(rejection)) => {
+            Err(Problem::from_rejected_answer(rejection, &state.redactor))
         }
         Err(error) => Err(error.into()),
     }

@@ -1,8 +1,8 @@
 //! A view of a value that redacts it during serialization, so that no copy of the value is needed
 //! to remove its secrets (docs/performance.md).
 
-use super::{DEPTH_MAX, REDACTED, RedactedKeys, Redactor, is_secret_key};
-use greenroom_core::json::NUMBER_KEY;
+use super::{DEPTH_MAX, REDACTED, RedactedKeys, Redactor, secret_keys::KeyKind};
+use greenroom_core::json::{Digest, NUMBER_KEY};
 use serde::{
     Serialize, Serializer,
     ser::{
@@ -10,7 +10,7 @@ use serde::{
         SerializeTupleStruct, SerializeTupleVariant,
     },
 };
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// A value that is redacted when it is serialized. See [`Redactor::redact`].
 #[derive(Debug)]
@@ -19,15 +19,15 @@ pub struct RedactedView<'a, T: ?Sized> {
     value: &'a T,
     /// Number of enclosing arrays and objects.
     depth: usize,
-    /// True if the value is under a secret key.
-    is_secret: bool,
+    /// The kind of the value's key.
+    key: KeyKind,
 }
 
 impl Redactor {
     /// Returns a view of `value` without the values of secret keys and without configured secrets.
     /// Text that is itself a JSON object or array, such as a tool's result, is redacted as JSON.
     pub fn redact<'a, T: Serialize + ?Sized>(&'a self, value: &'a T) -> RedactedView<'a, T> {
-        RedactedView { redactor: self, value, depth: 0, is_secret: false }
+        RedactedView { redactor: self, value, depth: 0, key: KeyKind::Plain }
     }
 
     /// Returns a redacted view of a value under `key`.
@@ -36,7 +36,7 @@ impl Redactor {
         key: &str,
         value: &'a T,
     ) -> RedactedView<'a, T> {
-        RedactedView { depth: 1, is_secret: is_secret_key(key), ..self.redact(value) }
+        RedactedView { depth: 1, key: self.keys.kind(key), ..self.redact(value) }
     }
 
     pub(super) fn redact_at_depth<'a, T: Serialize + ?Sized>(
@@ -50,13 +50,51 @@ impl Redactor {
 
 impl<T: Serialize + ?Sized> Serialize for RedactedView<'_, T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { redactor, value, depth, is_secret } = *self;
-        let is_null = || matches!(serde_json::to_value(value), Ok(Value::Null));
-        if depth > DEPTH_MAX || (is_secret && !is_null()) {
+        let Self { redactor, value, depth, key } = *self;
+        if depth > DEPTH_MAX || is_secret_value(value, key) {
             return serializer.serialize_str(REDACTED);
         }
         value.serialize(RedactingSerializer { redactor, depth, inner: serializer })
     }
+}
+
+/// True if a value under a key of the given kind is secret. A boolean is no secret.
+fn is_secret_value<T: Serialize + ?Sized>(value: &T, key: KeyKind) -> bool {
+    if key == KeyKind::Plain {
+        return false;
+    }
+    match serde_json::to_value(value) {
+        Ok(Value::Null | Value::Bool(_)) => false,
+        Ok(Value::Number(_)) => key == KeyKind::Secret,
+        Ok(Value::Object(members)) => !is_field_schema(&members),
+        Ok(Value::String(_) | Value::Array(_)) | Err(_) => true,
+    }
+}
+
+/// Members of the schema of a field that has a secret name. It contains no value of the field:
+/// `default`, `const` and `examples` are not among them.
+const SCHEMA_MEMBERS: [&str; 12] = [
+    "type",
+    "title",
+    "description",
+    "format",
+    "enum",
+    "enumNames",
+    "minimum",
+    "maximum",
+    "minLength",
+    "maxLength",
+    "pattern",
+    "items",
+];
+/// The types of fields.
+const SCHEMA_TYPES: [&str; 5] = ["string", "integer", "number", "boolean", "array"];
+
+/// True for the schema of a form's or tool's field. Clients need it to show the field.
+fn is_field_schema(members: &Map<String, Value>) -> bool {
+    let kind = members.get("type").and_then(Value::as_str);
+    kind.is_some_and(|kind| SCHEMA_TYPES.contains(&kind))
+        && members.keys().all(|key| SCHEMA_MEMBERS.contains(&key.as_str()))
 }
 
 /// Serializes values in redacted form to `inner`.
@@ -72,8 +110,8 @@ struct RedactingCompound<'a, C> {
     depth: usize,
     inner: C,
     keys: RedactedKeys,
-    /// True if the key that was serialized last is secret.
-    is_secret: bool,
+    /// The kind of the key that was serialized last.
+    key: KeyKind,
     /// True if it stands for a number, which is not changed.
     is_number: bool,
 }
@@ -83,7 +121,7 @@ impl<'a, S> RedactingSerializer<'a, S> {
     where
         'a: 'v,
     {
-        RedactedView { redactor: self.redactor, value, depth: self.depth, is_secret: false }
+        RedactedView { redactor: self.redactor, value, depth: self.depth, key: KeyKind::Plain }
     }
 
     fn open_compound<C, E>(
@@ -92,8 +130,8 @@ impl<'a, S> RedactingSerializer<'a, S> {
     ) -> Result<RedactingCompound<'a, C>, E> {
         let Self { redactor, depth, inner } = self;
         let (inner, keys) = (open(inner)?, RedactedKeys::default());
-        let (depth, is_secret, is_number) = (depth + 1, false, false);
-        Ok(RedactingCompound { redactor, depth, inner, keys, is_secret, is_number })
+        let (depth, key, is_number) = (depth + 1, KeyKind::Plain, false);
+        Ok(RedactingCompound { redactor, depth, inner, keys, key, is_number })
     }
 }
 
@@ -102,15 +140,15 @@ impl<'a, C> RedactingCompound<'a, C> {
     where
         'a: 'v,
     {
-        let Self { redactor, depth, is_secret, .. } = *self;
-        RedactedView { redactor, value, depth, is_secret }
+        let Self { redactor, depth, key, .. } = *self;
+        RedactedView { redactor, value, depth, key }
     }
 
     fn wrap_member<'v, T: ?Sized>(&mut self, key: &str, value: &'v T) -> RedactedView<'v, T>
     where
         'a: 'v,
     {
-        self.is_secret = is_secret_key(key);
+        self.key = self.redactor.keys.kind(key);
         self.wrap(value)
     }
 }
@@ -180,6 +218,9 @@ impl<'a, S: Serializer> Serializer for RedactingSerializer<'a, S> {
         name: &'static str,
         value: &T,
     ) -> Result<S::Ok, S::Error> {
+        if name == Digest::TYPE_NAME {
+            return self.inner.serialize_str(&self.redactor.key_digest(value));
+        }
         let shown = self.wrap(value);
         self.inner.serialize_newtype_struct(name, &shown)
     }
@@ -312,10 +353,10 @@ impl<C: SerializeMap> SerializeMap for RedactingCompound<'_, C> {
 
     fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), C::Error> {
         let Ok(Value::String(name)) = serde_json::to_value(key) else {
-            self.is_secret = false;
+            self.key = KeyKind::Plain;
             return self.inner.serialize_key(key);
         };
-        self.is_secret = is_secret_key(&name);
+        self.key = self.redactor.keys.kind(&name);
         self.inner.serialize_key(&self.keys.redact_next(self.redactor, &name))
     }
 
@@ -380,6 +421,20 @@ mod tests {
             value = json!([value]);
             let shown = serde_json::to_string(&redactor.redact(&value)).unwrap();
             serde_json::from_str::<Value>(&shown).unwrap();
+        }
+    }
+
+    #[test]
+    fn e7_schemas_of_fields_with_secret_names_are_visible() {
+        let field = json!({"type": "string", "title": "Token", "maxLength": 8});
+        let schema = json!({"properties": {"token": field, "n": {"type": "integer"}}});
+        let redactor = Redactor::default();
+        assert_eq!(redactor.redact_value(schema.clone()), schema);
+        for member in ["default", "value", "const"] {
+            let mut field = field.clone();
+            field[member] = json!("hunter2");
+            let hidden = redactor.redact_value(json!({ "token": field }));
+            assert_eq!(hidden, json!({"token": REDACTED}));
         }
     }
 

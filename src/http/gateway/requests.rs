@@ -104,7 +104,7 @@ pub(super) async fn submit_request(
             };
             let is_decided =
                 |call: &str| row.decisions.iter().any(|step| step.call_id.to_string() == call);
-            let view = state.redactor.redact_value(json!(approvals::approval_view(&row)));
+            let view = state.redactor.redact_to_value(&approvals::approval_view(&row));
             let session_id = row.root.map(|_| row.session_id);
             let frame = |message| GatewayFrame { cursor: None, session_id, message };
             let messages = approval_messages(&view, &request_id, is_decided);

@@ -8,12 +8,12 @@ use std::fmt;
 use utoipa::ToSchema;
 
 /// A SHA-256 digest. Its text is 64 hexadecimal digits; a digest of a JSON value in the second form
-/// begins with `v2:`.
+/// begins with `v2:`. Clients receive a keyed form of it, which is what the schema describes.
 ///
 /// Compare a recorded digest with a value by [`Digest::matches`], because it may have the first
 /// form.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, ToSchema)]
-#[schema(value_type = String, pattern = "^(v2:)?[0-9a-f]{64}$")]
+#[schema(value_type = String, pattern = "^hmac-sha256:[0-9a-f]{64}$")]
 pub struct Digest(Hash);
 
 /// The digest, by what it covers.
@@ -29,6 +29,10 @@ enum Hash {
 const V2_PREFIX: &str = "v2:";
 
 impl Digest {
+    /// The name under which a digest is serialized, as a newtype of its text. An encoder for clients
+    /// recognizes digests by it and keys them.
+    pub const TYPE_NAME: &str = "greenroom_core::json::Digest";
+
     /// Returns the digest of a value. Equal values have equal digests: neither the order of keys nor
     /// the notation of numbers matters.
     pub fn hash_json(value: &Value) -> Self {
@@ -115,7 +119,7 @@ impl fmt::Debug for Digest {
 
 impl Serialize for Digest {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        serializer.serialize_newtype_struct(Self::TYPE_NAME, &format_args!("{self}"))
     }
 }
 
