@@ -2,28 +2,33 @@
 //!
 //! The event log holds real values, because a resumed session must run exactly the calls that were
 //! approved. Everything that encodes values for clients, administrators or logs uses a [`Redactor`].
-//! This module owns the list of secret keys and the configured secrets; it does not know transports.
+//! It replaces the values of secret keys, in JSON and in text, credentials in text, and configured
+//! secrets, and it keys digests. It does not know transports.
 
-mod malformed_json;
+mod assignments;
+mod auth_schemes;
+mod keyed_digest;
+mod quoted_keys;
 mod redacted_view;
 mod restore;
+mod secret_keys;
 
-use memchr::memmem;
+use memchr::{memchr2, memmem};
 use regex::{NoExpand, Regex};
+use serde::Serialize;
 use serde_json::Value;
 use std::borrow::Cow;
 
+pub use keyed_digest::{DigestKey, KeyedDigest, redact_plain_digests};
 pub use redacted_view::RedactedView;
+pub use secret_keys::SecretKeys;
+pub(crate) use secret_keys::is_secret_key;
 
 /// The placeholder that replaces a secret.
 pub use greenroom_core::scrub::REDACTED;
 
 /// Minimum bytes of a configured secret. Shorter texts would redact ordinary words.
 pub const SECRET_BYTES_MIN: usize = 8;
-
-/// Suffixes of secret keys. Case, spaces and the characters `-`, `_` and `.` are ignored, so that
-/// `api_key`, `X-Api-Key` and `accessToken` match.
-const SECRET_KEYS: [&str; 6] = ["password", "token", "apikey", "authorization", "secret", "cookie"];
 
 /// Maximum nesting depth of values; deeper values are redacted completely.
 const DEPTH_MAX: usize = 128;
@@ -34,6 +39,9 @@ pub struct Redactor {
     /// Longest first, so that a secret that contains another one is replaced completely.
     secrets: Vec<SecretMatcher>,
     patterns: Vec<Regex>,
+    keys: SecretKeys,
+    /// The key of digests. Without it, digests are replaced.
+    digest_key: Option<DigestKey>,
 }
 
 /// A configured secret and its prepared searcher. Preparing the searcher takes longer than searching
@@ -64,7 +72,7 @@ impl Redactor {
             let finder = memmem::Finder::new(&text).into_owned();
             SecretMatcher { text: text.into_boxed_str(), finder }
         };
-        Self { secrets: secrets.into_iter().map(matcher).collect(), patterns: Vec::new() }
+        Self { secrets: secrets.into_iter().map(matcher).collect(), ..Self::default() }
     }
 
     /// Adds patterns whose matches are redacted too.
@@ -72,7 +80,18 @@ impl Redactor {
         Self { patterns, ..self }
     }
 
-    /// Returns `text` with the configured secrets replaced first, then the matches of the patterns.
+    /// Adds sensitive key words ([`SecretKeys::with_added`]).
+    pub fn with_keys(self, words: &[String]) -> Self {
+        Self { keys: SecretKeys::with_added(words), ..self }
+    }
+
+    /// Sets the key of the digests of arguments and results. Without it, [`REDACTED`] replaces them.
+    pub fn with_digest_key(self, digest_key: DigestKey) -> Self {
+        Self { digest_key: Some(digest_key), ..self }
+    }
+
+    /// Returns `text` with its secrets replaced: configured secrets, the values of secret keys in
+    /// JSON and in assignments, credentials after `Bearer` and `Basic`, and matches of the patterns.
     pub fn redact_text<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let mut clean = Cow::Borrowed(text);
         for SecretMatcher { text, finder } in &self.secrets {
@@ -80,6 +99,13 @@ impl Redactor {
                 clean = Cow::Owned(clean.replace(&**text, REDACTED));
             }
         }
+        if memchr2(b':', b'=', clean.as_bytes()).is_some() {
+            clean =
+                replace_if_found(clean, |text| quoted_keys::redact_quoted_keys(text, &self.keys));
+            clean =
+                replace_if_found(clean, |text| assignments::redact_assignments(text, &self.keys));
+        }
+        clean = replace_if_found(clean, auth_schemes::redact_credentials);
         for pattern in &self.patterns {
             if let Cow::Owned(redacted) = pattern.replace_all(&clean, NoExpand(REDACTED)) {
                 clean = Cow::Owned(redacted);
@@ -88,21 +114,24 @@ impl Redactor {
         clean
     }
 
-    /// Returns the redacted value ([`Self::redact`]).
+    /// Returns the redacted value ([`Self::redact`]). The digests in it are not recognized as such:
+    /// use [`Self::redact_to_value`] for typed values.
     pub fn redact_value(&self, value: Value) -> Value {
         view_to_value(&self.redact(&value))
     }
 
-    /// Returns `text` with its secrets replaced if it begins like a JSON object or array, complete
-    /// or not, and contains a secret; `None` otherwise.
+    /// Returns a typed value as redacted JSON, with keyed digests.
+    pub fn redact_to_value<T: Serialize + ?Sized>(&self, value: &T) -> Value {
+        view_to_value(&self.redact(value))
+    }
+
+    /// Returns `text` with its secrets replaced if it is a JSON object or array and contains a
+    /// secret; `None` otherwise.
     fn redact_json_text(&self, text: &str, depth: usize) -> Option<String> {
         if !text.trim_start().starts_with(['{', '[']) {
             return None;
         }
-        let Ok(value) = serde_json::from_str::<Value>(text) else {
-            let clean = malformed_json::redact_malformed(text)?;
-            return Some(self.redact_text(&clean).into_owned());
-        };
+        let value = serde_json::from_str::<Value>(text).ok()?;
         let clean = view_to_value(&self.redact_at_depth(&value, depth + 1));
         (clean != value).then(|| clean.to_string())
     }
@@ -130,9 +159,19 @@ impl RedactedKeys {
     }
 }
 
+fn replace_if_found<'a>(
+    text: Cow<'a, str>,
+    replace: impl FnOnce(&str) -> Option<String>,
+) -> Cow<'a, str> {
+    match replace(&text) {
+        Some(replaced) => Cow::Owned(replaced),
+        None => text,
+    }
+}
+
 /// Serializes a redacted view to a JSON value.
-fn view_to_value(view: &RedactedView<'_, Value>) -> Value {
-    // Serializing a JSON value cannot fail.
+fn view_to_value<T: Serialize + ?Sized>(view: &RedactedView<'_, T>) -> Value {
+    // Serializing a view, or another value without keys that are no texts, cannot fail.
     serde_json::to_value(view).unwrap_or_else(|_| REDACTED.into())
 }
 
@@ -140,23 +179,6 @@ fn view_to_value(view: &RedactedView<'_, Value>) -> Value {
 fn escape_json(text: &str) -> String {
     let quoted = Value::from(text).to_string();
     quoted[1..quoted.len() - 1].to_owned()
-}
-
-/// True if the value under `key` is secret because of its key.
-pub(crate) fn is_secret_key(key: &str) -> bool {
-    // Nearly all keys are ASCII, and this check runs for each key of each frame.
-    if key.is_ascii() {
-        return has_secret_suffix(key.as_bytes());
-    }
-    has_secret_suffix(key.to_lowercase().as_bytes())
-}
-
-/// Same as [`is_secret_key`], for a key whose letters beyond ASCII are in lower case.
-fn has_secret_suffix(key: &[u8]) -> bool {
-    let is_letter = |byte: &&u8| !matches!(byte, b'-' | b'_' | b' ' | b'.');
-    // Compares from the end, because most keys differ from each suffix in the last letter.
-    let letters = || key.iter().rev().filter(is_letter).map(u8::to_ascii_lowercase);
-    SECRET_KEYS.iter().any(|secret| letters().take(secret.len()).eq(secret.bytes().rev()))
 }
 
 #[cfg(test)]
@@ -171,6 +193,7 @@ mod tests {
             "Authorization": {"a": 1}, "client_secret": "s", "Set-Cookie": "c", "token": null,
             "clé-Token": "t", "to\u{212a}en": "t",
             "max_tokens": 7, "input_tokens": 9, "keyboard": "q", "secretary": "Ann",
+            "tokens": ["t"], "max_secrets": 1, "password_hash": "h", "cookies_enabled": true,
             "deep": [{"refresh-token": "r", "name": "n"}],
         });
         let expected = json!({
@@ -179,6 +202,8 @@ mod tests {
             "Set-Cookie": REDACTED, "token": null, "clé-Token": REDACTED, "to\u{212a}en": REDACTED,
             "max_tokens": 7, "input_tokens": 9,
             "keyboard": "q", "secretary": "Ann",
+            "tokens": REDACTED, "max_secrets": REDACTED, "password_hash": REDACTED,
+            "cookies_enabled": true,
             "deep": [{"refresh-token": REDACTED, "name": "n"}],
         });
         assert_eq!(Redactor::default().redact_value(value), expected);
@@ -247,6 +272,57 @@ mod tests {
         let cut = json!([r#"{"password":"p","say":"hunter2hunter2","n"#, "{ hunter2hunter2"]);
         let expected = json!([r#"{"password":"[redacted]","say":"[redacted]","n"#, "{ [redacted]"]);
         assert_eq!(redactor.redact_value(cut), expected);
+    }
+
+    #[test]
+    fn e7_secrets_in_sentences_are_redacted() {
+        let redactor = Redactor::default().with_keys(&["pin".to_owned()]);
+        for (text, redacted) in [
+            (
+                r#"login failed {"password":"FAIL-PW","pins":["1","2"],"n":1}, pin=1234"#,
+                r#"login failed {"password":"[redacted]","pins":"[redacted]","n":1}, pin=[redacted]"#,
+            ),
+            (
+                "curl -H 'Authorization: Bearer abc' https://u:p@h",
+                "curl -H 'Authorization: [redacted]",
+            ),
+            ("used Bearer abcdefgh12", "used Bearer [redacted]"),
+        ] {
+            assert_eq!(redactor.redact_value(json!({"error": text})), json!({"error": redacted}));
+            assert_eq!(redactor.redact_text(text), redacted);
+            assert_eq!(redactor.redact_text(redacted), redacted, "redacting again changes nothing");
+        }
+    }
+
+    /// The work is linear in the text: 256 KiB of the most expensive texts take no noticeable time.
+    /// The test would otherwise run for minutes.
+    #[test]
+    fn e7_huge_texts_are_redacted_in_linear_time() {
+        let redactor = Redactor::default();
+        for unit in [
+            "token=",
+            "token:",
+            "\"token\":",
+            "token=1,",
+            "token:.",
+            "\\\"",
+            "'",
+            "::",
+            "://a:",
+            "bearer ",
+            "basic-",
+            "password: \"",
+            "{\"token\":[",
+            "max_tokens=1 ",
+            "token=\\",
+            "a=\"",
+            "key ",
+            "key: ",
+        ] {
+            let text = unit.repeat(256 * 1024 / unit.len());
+            let clean = redactor.redact_text(&text);
+            assert!(clean.len() <= 4 * text.len(), "{unit}");
+        }
     }
 
     #[test]

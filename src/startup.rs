@@ -91,7 +91,8 @@ impl Server {
             Some(store) => store,
             None => open_store(&configuration).await?,
         };
-        let redactor = Arc::new(configuration.redactor(collect_secrets(&configuration, &token)));
+        let redactor = configuration.redactor(collect_secrets(&configuration, &token));
+        let redactor = Arc::new(redactor.with_digest_key(store.digest_key().clone()));
         telemetry::set_log_redactor(redactor.clone());
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let board = StatusBoard::new(clock.clone());
@@ -126,7 +127,8 @@ impl Server {
             endpoint.map(|endpoint| TraceExporter::start(endpoint, redactor.clone())).transpose();
         let traces = traces.context("can't export traces")?.map(Arc::new);
         let names: Vec<_> = models.iter().map(|model| model.name.clone()).collect();
-        let models = Arc::new(HttpModelClient::new(models, clock.clone())?);
+        let models = HttpModelClient::new(models, clock.clone())?.with_redactor(redactor.clone());
+        let models = Arc::new(models);
         let models = GuardedModelClient::new(models, names, &board, &clock);
         let parts = RuntimeParams {
             journal: store.clone(),

@@ -1,9 +1,11 @@
 //! Logging, metrics and tracing (A4, E7), set up once at process start.
 //!
 //! Logs are written to standard error, so that standard output holds only a command's output.
-//! Prompts and payloads are logged at DEBUG only.
+//! Prompts and payloads are logged at DEBUG only. Libraries log warnings and errors only, whatever
+//! `GREENROOM_LOG` says, because they do not know what must be redacted.
 
 mod log_writer;
+mod session_log;
 mod trace_exporter;
 
 pub use log_writer::set_log_redactor;
@@ -15,9 +17,7 @@ use greenroom_actors::ports::Meter;
 use greenroom_core::{
     feedback::Feedback,
     ids::{AgentName, SessionId},
-    json::to_canonical_json,
     session::{EventRecord, Run, SessionEvent},
-    text::truncate,
     usage::{ModelUsage, TokenUsage},
 };
 use metrics::{
@@ -26,7 +26,8 @@ use metrics::{
 use metrics_exporter_prometheus::PrometheusHandle;
 use std::{io::IsTerminal as _, sync::Arc, time::Duration};
 use tokio::time::MissedTickBehavior;
-use tracing_subscriber::{EnvFilter, fmt, prelude::*};
+use tracing::{Level, Metadata};
+use tracing_subscriber::{EnvFilter, filter::filter_fn, fmt, prelude::*};
 
 /// The log filter if `GREENROOM_LOG` is not set. `actix_http` is off because its errors report
 /// malformed requests and closed connections: clients could fill the log with them.
@@ -57,8 +58,23 @@ pub fn start_logging(volume: LogVolume) -> anyhow::Result<()> {
         .then(|| fmt::layer().with_writer(|| log_writer::RedactingWriter).with_target(false));
     let json =
         (!is_terminal).then(|| fmt::layer().json().with_writer(|| log_writer::RedactingWriter));
-    tracing_subscriber::registry().with(filter).with(text).with(json).try_init()?;
+    tracing_subscriber::registry()
+        .with(filter)
+        .with(filter_fn(is_permitted))
+        .with(text)
+        .with(json)
+        .try_init()?;
     Ok(())
+}
+
+/// The crates whose log lines redact what they contain.
+const OWN_CRATES: [&str; 3] = ["greenroom", "greenroom_actors", "greenroom_core"];
+
+/// True for own log lines, and for warnings and errors of libraries.
+fn is_permitted(metadata: &Metadata<'_>) -> bool {
+    let target = metadata.target();
+    let crate_name = target.split_once("::").map_or(target, |(crate_name, _)| crate_name);
+    OWN_CRATES.contains(&crate_name) || *metadata.level() <= Level::WARN
 }
 
 /// The metrics of this process.
@@ -116,10 +132,7 @@ impl Metrics {
 /// Interval at which single measurements are aggregated.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Maximum bytes of a call's tool name, input or error in a log line.
-const LOGGED_BYTES_MAX: usize = 256;
-
-/// Counts committed events (M6, A4) and logs tool calls (E7).
+/// Counts committed events (M6, A4) and logs them (E7).
 pub struct SessionMeter {
     redactor: Arc<Redactor>,
     trace_exporter: Option<Arc<TraceExporter>>,
@@ -130,30 +143,6 @@ impl SessionMeter {
     /// Creates a meter that redacts its log lines with `redactor`. Requires started metrics.
     pub fn new(redactor: Arc<Redactor>, trace_exporter: Option<Arc<TraceExporter>>) -> Self {
         Self { redactor, trace_exporter, bus_lag: histogram!("greenroom_bus_lag_seconds") }
-    }
-
-    /// Logs a tool call at INFO with its redacted and truncated input, and a failed call at WARN.
-    /// Texts of models and tools are logged as quoted field values, so they cannot imitate a log
-    /// line.
-    fn log_call(&self, session_id: SessionId, record: &EventRecord) {
-        let run_id = record.run_id.map(tracing::field::display);
-        if let SessionEvent::ToolCallStarted { call_id, tool, arguments, .. } = &record.event {
-            if !tracing::enabled!(tracing::Level::INFO) {
-                return;
-            }
-            let input = to_canonical_json(&self.redactor.redact_value(arguments.to_value()));
-            let (input, tool) =
-                (truncate(&input, LOGGED_BYTES_MAX), truncate(tool, LOGGED_BYTES_MAX));
-            tracing::info!(%session_id, run_id, %call_id, tool, input, "tool call");
-        } else if let SessionEvent::ToolCallFailed { call_id, tool, reason, error, .. } =
-            &record.event
-        {
-            let error = self.redactor.redact_text(error);
-            let (error, tool) =
-                (truncate(&error, LOGGED_BYTES_MAX), truncate(tool, LOGGED_BYTES_MAX));
-            let reason = reason.name();
-            tracing::warn!(%session_id, run_id, %call_id, tool, reason, error, "tool call failed");
-        }
     }
 }
 
@@ -170,7 +159,7 @@ impl Meter for SessionMeter {
 
     fn record_event(&self, session_id: SessionId, agent: &AgentName, record: &EventRecord) {
         use SessionEvent as E;
-        self.log_call(session_id, record);
+        session_log::log_event(session_id, record, &self.redactor);
         if let Some(traces) = &self.trace_exporter {
             traces.record_event(session_id, agent, record);
         }
@@ -267,4 +256,52 @@ fn record_call_end(agent: &AgentName, outcome: &'static str) {
 
 fn record_approval(state: &'static str) {
     counter!("greenroom_approvals_total", "state" => state).increment(1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        io::{self, Write},
+        sync::Mutex,
+    };
+
+    #[derive(Clone, Default)]
+    struct Output(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Output {
+        fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend(line);
+            Ok(line.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn e7_libraries_log_no_payloads_at_any_level() {
+        let output = Output::default();
+        let writer = output.clone();
+        let subscriber = tracing_subscriber::registry()
+            .with(EnvFilter::new("trace,rmcp=trace"))
+            .with(filter_fn(is_permitted))
+            .with(fmt::layer().with_writer(move || writer.clone()));
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::trace!(target: "rmcp::service", "payload LEAK");
+            tracing::info!(target: "rmcp::service", "payload LEAK");
+            tracing::info!(target: "greenroomish", "payload LEAK");
+            let span = tracing::info_span!(target: "rmcp::service", "serve", payload = "LEAK");
+            let _entered = span.enter();
+            tracing::warn!(target: "rmcp::service", "library warning");
+            tracing::trace!(target: "greenroom_actors::session", "own trace");
+            tracing::debug!(target: "greenroom", "own debug");
+        });
+        let output = String::from_utf8(output.0.lock().unwrap().clone()).unwrap();
+        assert!(!output.contains("LEAK"), "{output}");
+        for line in ["library warning", "own trace", "own debug"] {
+            assert!(output.contains(line), "{line}: {output}");
+        }
+    }
 }

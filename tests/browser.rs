@@ -57,6 +57,11 @@ fn w1_markdown_is_rendered() {
 }
 
 #[test]
+fn m2_numbers_are_shown_and_edited_with_every_digit() {
+    run_scenario("exact_numbers");
+}
+
+#[test]
 fn w7_e6_untrusted_content_does_not_run() {
     run_scenario("untrusted_content");
 }

@@ -1,11 +1,13 @@
 //! An entry of the audit log. It contains digests of arguments and results, never the values.
 
-use crate::auth::{Principal, Role};
+use crate::{
+    auth::{Principal, Role},
+    redaction::KeyedDigest,
+};
 use greenroom_core::{
     Timestamp,
     approval::Surface,
     ids::{ApprovalId, CallId, RunId, Seq, SessionId, UserId},
-    json::Digest,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -139,9 +141,9 @@ pub struct AuditEntry {
     /// The tool of the call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
-    /// Digest of the call's arguments.
+    /// Keyed digest of the call's arguments.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub digest: Option<Digest>,
+    pub digest: Option<KeyedDigest>,
     /// The reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,

@@ -2,6 +2,7 @@
 //! as a decision or not.
 
 use super::{AuditAction, AuditActor, AuditEntry, AuditOutcome};
+use crate::redaction::DigestKey;
 use greenroom_actors::ports::PurgeRequest;
 use greenroom_core::{
     approval::{
@@ -15,13 +16,14 @@ use greenroom_core::{
 use serde_json::{Value, json};
 
 /// Returns the entries of the events that one commit of a session contains. `approvals` are the
-/// approvals that the commit changes.
+/// approvals that the commit changes. Digests are keyed with `digest_key`.
 pub fn entries_for_commit(
     session_id: SessionId,
     records: &[EventRecord],
     approvals: &[ApprovalRow],
+    digest_key: &DigestKey,
 ) -> Vec<AuditEntry> {
-    let commit = CommitEntries { session_id, records, approvals };
+    let commit = CommitEntries { session_id, records, approvals, digest_key };
     let mut entries = Vec::new();
     records.iter().for_each(|record| commit.push_entries(record, &mut entries));
     entries
@@ -41,6 +43,7 @@ struct CommitEntries<'a> {
     session_id: SessionId,
     records: &'a [EventRecord],
     approvals: &'a [ApprovalRow],
+    digest_key: &'a DigestKey,
 }
 
 impl CommitEntries<'_> {
@@ -94,7 +97,7 @@ impl CommitEntries<'_> {
                     approval_id,
                     call_id: Some(*call_id),
                     tool: self.find_tool_name(*call_id),
-                    digest: Some(*digest),
+                    digest: Some(self.digest_key.apply(*digest)),
                     reason,
                     ..entry(AuditAction::ToolCallAllowed, AuditOutcome::Allowed, actor)
                 }
@@ -211,7 +214,7 @@ impl CommitEntries<'_> {
                 .map(|step| AuditEntry {
                     call_id: Some(step.call_id),
                     tool: Some(step.tool.clone()),
-                    digest: Some(step.digest),
+                    digest: Some(self.digest_key.apply(step.digest)),
                     reason: Some(step.why.clone()),
                     details: Some(json!({
                         "kind": "plan", "risk": step.risk, "deadline": deadline,
@@ -233,7 +236,7 @@ impl CommitEntries<'_> {
                 .iter()
                 .map(|step| AuditEntry {
                     tool: step.tool_name.clone(),
-                    digest: step.digest,
+                    digest: step.digest.map(|digest| self.digest_key.apply(digest)),
                     reason: Some(step.description.clone()),
                     details: Some(json!({
                         "kind": "preflight", "position": step.position, "risk": step.risk,
@@ -259,7 +262,7 @@ impl CommitEntries<'_> {
             ApprovalSubject::UnknownOutcome(subject) => vec![AuditEntry {
                 call_id: Some(subject.call_id),
                 tool: Some(subject.tool.clone()),
-                digest: Some(subject.digest),
+                digest: Some(self.digest_key.apply(subject.digest)),
                 reason: Some(subject.why.clone()),
                 details: Some(json!({
                     "kind": "unknown_outcome", "risk": subject.risk, "attempts": subject.attempts,
@@ -283,7 +286,7 @@ impl CommitEntries<'_> {
             approval_id: Some(approval_id),
             call_id: Some(step.call_id),
             tool: self.find_tool_name(step.call_id),
-            digest: Some(step.digest),
+            digest: Some(self.digest_key.apply(step.digest)),
             reason: step.reason.clone(),
             // The digest is that of the edited arguments.
             details: step.edited.as_ref().map(|_| json!({"edited": true})),
@@ -311,7 +314,7 @@ impl CommitEntries<'_> {
         }
         // Only the digest of the value of an elicitation is recorded.
         let digest = match &answer.resolution {
-            Resolution::Answer(value) => Some(Digest::hash_json(value)),
+            Resolution::Answer(value) => Some(self.digest_key.apply(Digest::hash_json(value))),
             Resolution::Retry
             | Resolution::Done(_)
             | Resolution::Failed
@@ -340,8 +343,9 @@ impl CommitEntries<'_> {
             Some(steps.iter())
         });
         let row = |step: &ApprovedPreflightStep| {
+            let digest = step.digest.map(|digest| self.digest_key.apply(digest));
             json!({
-                "position": step.position, "tool": step.tool_name, "digest": step.digest,
+                "position": step.position, "tool": step.tool_name, "digest": digest,
                 "edited": step.edited, "skipped": step.skipped,
             })
         };

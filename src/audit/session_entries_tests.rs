@@ -1,4 +1,5 @@
-use super::{AuditAction, AuditEntry, entries_for_commit};
+use super::{AuditAction, AuditEntry};
+use crate::redaction::{DigestKey, KeyedDigest};
 use greenroom_core::{
     Timestamp,
     approval::{
@@ -33,6 +34,23 @@ fn user(name: &str) -> UserId {
 
 fn digest() -> Digest {
     Digest::hash_json(&json!({"password": SECRET}))
+}
+
+fn digest_key() -> DigestKey {
+    DigestKey::from_bytes(&[7; 32])
+}
+
+/// The form of [`digest`] in the audit log.
+fn keyed_digest() -> KeyedDigest {
+    digest_key().apply(digest())
+}
+
+fn entries_for_commit(
+    session_id: SessionId,
+    records: &[EventRecord],
+    approvals: &[ApprovalRow],
+) -> Vec<AuditEntry> {
+    super::entries_for_commit(session_id, records, approvals, &digest_key())
 }
 
 fn session_id() -> SessionId {
@@ -148,7 +166,7 @@ fn x6_every_decision_of_a_session_has_its_entry() {
             edit: None
         }),
         json!([{"at": at, "action": "tool_call_allowed", "outcome": "allowed", "call_id": id(1),
-            "tool": "wire", "digest": digest(), "reason": "L3 allows"}])
+            "tool": "wire", "digest": keyed_digest(), "reason": "L3 allows"}])
     );
     let authorization = CallAuthorization::Approval { approval_id: approval_id(), by: user("bob") };
     assert_eq!(
@@ -159,7 +177,7 @@ fn x6_every_decision_of_a_session_has_its_entry() {
             edit: None
         }),
         json!([{"at": at, "action": "tool_call_allowed", "outcome": "allowed", "user": "bob",
-            "call_id": id(2), "tool": "send", "digest": digest(), "approval_id": id(0xb)}])
+            "call_id": id(2), "tool": "send", "digest": keyed_digest(), "approval_id": id(0xb)}])
     );
     assert_eq!(
         entries_json(E::AuthorizationDenied {
@@ -173,7 +191,7 @@ fn x6_every_decision_of_a_session_has_its_entry() {
     );
     let requested = |n: u128, tool: &str| {
         json!({"at": at, "action": "approval_requested", "outcome": "asked",
-        "approval_id": id(0xb), "call_id": id(n), "tool": tool, "digest": digest(),
+        "approval_id": id(0xb), "call_id": id(n), "tool": tool, "digest": keyed_digest(),
         "reason": format!("{tool} is critical"),
         "details": {
             "kind": "plan", "risk": "critical", "deadline": "1970-01-01T00:01:00.000Z",
@@ -198,7 +216,7 @@ fn x6_every_decision_of_a_session_has_its_entry() {
     let decided = |n: u128, tool: &str, outcome: &str| {
         json!({"at": "1970-01-01T00:00:00.999Z", "action": "approval_decided",
             "outcome": outcome, "user": "bob", "surface": "websocket", "approval_id": id(0xb),
-            "call_id": id(n), "tool": tool, "digest": digest()})
+            "call_id": id(n), "tool": tool, "digest": keyed_digest()})
     };
     let mut edited = decided(1, "wire", "approved");
     edited["details"] = json!({"edited": true});
@@ -243,7 +261,7 @@ fn x6_every_decision_of_a_session_has_its_entry() {
             edit
         }),
         json!([{"at": at, "action": "tool_call_allowed", "outcome": "allowed", "call_id": id(1),
-            "tool": "wire", "digest": digest(), "details": {"grant_id": grant_id}}])
+            "tool": "wire", "digest": keyed_digest(), "details": {"grant_id": grant_id}}])
     );
     assert_eq!(
         entries_json(E::ApprovalExpired { approval_id: approval_id() }),
@@ -368,7 +386,8 @@ fn x6_call_is_recorded_by_tool_and_digest_without_arguments() {
     let entries = entries_for_commit(session_id(), &records, &[]);
     let tools: Vec<_> = entries.iter().map(|entry| entry.tool.as_deref()).collect();
     assert_eq!(tools, [Some("lookup"), Some("wire"), Some("send")]);
-    assert!(entries.iter().all(|entry| entry.digest == Some(digest())));
+    assert!(entries.iter().all(|entry| entry.digest == Some(keyed_digest())));
+    assert!(!json!(entries).to_string().contains(&digest().to_string()), "E7: no plain digest");
     assert!(!json!(entries).to_string().contains(SECRET));
     let actions: BTreeSet<_> = entries.iter().map(|entry| entry.action.name()).collect();
     let expected =

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::startup::SystemClock;
 use greenroom_actors::ports::Clock as _;
-use greenroom_core::{approval::ApprovalKind, limits::REASON_BYTES_MAX};
+use greenroom_core::{approval::ApprovalKind, json::from_value, limits::REASON_BYTES_MAX};
 use serde_json::{Value, json};
 use view::ApprovalDetails;
 
@@ -343,7 +343,7 @@ async fn post_answer(
 fn explain_error(error: anyhow::Error, approval: &ApprovalDetails) -> anyhow::Error {
     let Some(refusal) = error.downcast_ref::<ApiError>() else { return error };
     match refusal.code() {
-        "already_decided" => match serde_json::from_value(refusal.body["first"].clone()) {
+        "already_decided" => match from_value(&refusal.body["first"]) {
             Ok(first) => anyhow::Error::msg(view::render_conflict(approval, &first)),
             Err(_) => error,
         },

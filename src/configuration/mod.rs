@@ -101,6 +101,8 @@ pub struct Configuration {
     pub default_settings: Settings,
     /// Patterns that are redacted in addition to secrets (E7).
     pub redaction_patterns: Vec<Regex>,
+    /// Words of keys whose values are redacted, in addition to the built-in ones (E7).
+    pub redaction_keys: Vec<String>,
 }
 
 /// The reason why the configuration cannot be loaded.
@@ -234,6 +236,9 @@ impl Configuration {
             .limits
             .validate()
             .map_err(|problem| ConfigurationError::invalid(&location, problem))?;
+        let invalid_redaction = |problem: String| {
+            ConfigurationError::invalid(format_args!("{location}, redaction"), problem)
+        };
         Ok(Self {
             file: source.file,
             listen: document.listen,
@@ -263,11 +268,10 @@ impl Configuration {
                 four_eyes: document.approvals.four_eyes,
             },
             default_settings: document.defaults.settings,
-            redaction_patterns: redaction::compile_patterns(&document.redaction).map_err(
-                |problem| {
-                    ConfigurationError::invalid(format_args!("{location}, redaction"), problem)
-                },
-            )?,
+            redaction_patterns: redaction::compile_patterns(&document.redaction)
+                .map_err(invalid_redaction)?,
+            redaction_keys: redaction::validate_keys(&document.redaction)
+                .map_err(invalid_redaction)?,
         })
     }
 

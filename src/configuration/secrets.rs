@@ -18,9 +18,11 @@ impl Configuration {
         keys.chain(urls).chain(servers).chain(self.database.passwords()).collect()
     }
 
-    /// Creates a redactor of `secrets` and of the configured patterns.
+    /// Creates a redactor of `secrets` and of the configured keys and patterns.
     pub fn redactor(&self, secrets: Vec<String>) -> Redactor {
-        Redactor::new(secrets).with_patterns(self.redaction_patterns.clone())
+        Redactor::new(secrets)
+            .with_keys(&self.redaction_keys)
+            .with_patterns(self.redaction_patterns.clone())
     }
 }
 

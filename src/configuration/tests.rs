@@ -273,6 +273,11 @@ fn invalid_files_are_rejected_with_location_and_problem() {
         ),
         ("[redaction]\npatterns = ['a*']", "redaction: the pattern `a*` matches every text"),
         (
+            "[redaction]\nkeys = ['pin', 'p1n']",
+            "redaction: the key `p1n` contains `1`; only letters",
+        ),
+        ("[redaction]\nkeys = ['_x']", "redaction: the key `_x` has fewer than 2 letters"),
+        (
             "[mcpServers.a]\ncommand = '${NOT_SET}'",
             "mcpServers.a: the environment variable NOT_SET is not set",
         ),
@@ -408,7 +413,7 @@ fn mcp_json_errors_are_readable() {
     for (server, expected) in [
         (r#"{"command": "x", "trusted": "yes"}"#, "trusted must be true or false, not \"yes\""),
         (r#"{"command": "x", "args": "-y"}"#, "args must be a list, not \"-y\""),
-        (r#"{"command": "x", "args": [1]}"#, "args[0] must be a string in quotes, not 1"),
+        (r#"{"command": "x", "args": [1]}"#, "args[0] must be a string in quotes, not number"),
         (r#"{"command": "x", "lifecycle": "atuo"}"#, "unknown value `atuo`; did you mean `auto`?"),
     ] {
         let json = format!(r#"{{"mcpServers": {{"a": {server}}}}}"#);

@@ -73,7 +73,7 @@ pub(super) fn encode_source_event<'a>(
     source: SourceEvent<'a>,
     redactor: &'a Redactor,
 ) -> Frame<'a> {
-    let EncodedEvent { kind, plan_id, payload } = encode_event(source.record);
+    let EncodedEvent { kind, plan_id, payload } = encode_event(source.record, redactor);
     Frame {
         kind,
         session_id: item.session_id,
@@ -253,6 +253,8 @@ fn json_event(kind: &'static str, payload: Value) -> EncodedEvent<'static> {
     EncodedEvent { kind, plan_id: None, payload: Payload::Other(into_map(payload)) }
 }
 
+/// Returns an event about an approval. Its payload, such as `json!({…})`, must not contain digests
+/// that are not keyed yet.
 fn approval_event(
     kind: &'static str,
     plan_id: ApprovalId,
@@ -287,13 +289,12 @@ fn encode_child_event(
     agent: &AgentName,
     call_id: CallId,
     record: &EventRecord,
+    redactor: &Redactor,
 ) -> EncodedEvent<'static> {
     if let SessionEvent::ChildEvent { session_id, agent, call_id, event } = &record.event {
-        return encode_child_event(*session_id, agent, *call_id, event);
+        return encode_child_event(*session_id, agent, *call_id, event, redactor);
     }
-    let inner = encode_event(record);
-    // The configured secrets are redacted when the enclosing frame is serialized.
-    let redactor = &Redactor::default();
+    let inner = encode_event(record, redactor);
     let frame = Frame {
         kind: inner.kind,
         session_id,
@@ -315,8 +316,9 @@ fn encode_child_event(
     EncodedEvent { kind: "child_event", plan_id: inner.plan_id, payload }
 }
 
-/// Maps each event type to its frame type and payload.
-fn encode_event(record: &EventRecord) -> EncodedEvent<'_> {
+/// Maps each event type to its frame type and payload. Payloads that become JSON here are redacted
+/// here, because JSON does not distinguish digests from texts; the others while they are serialized.
+fn encode_event<'a>(record: &'a EventRecord, redactor: &Redactor) -> EncodedEvent<'a> {
     use SessionEvent as E;
     let event = &record.event;
     match event {
@@ -454,13 +456,14 @@ fn encode_event(record: &EventRecord) -> EncodedEvent<'_> {
         }
         E::AuthorizationDenied { .. } => stored_event("authorization_denied", event),
         E::ApprovalRequested { approval } => {
-            let payload = json!({"plan": ApprovalRequestView::from(&**approval)});
+            let plan = redactor.redact_to_value(&ApprovalRequestView::from(&**approval));
+            let payload = json!({ "plan": plan });
             approval_event(WAITING_FOR_APPROVAL, approval.approval_id, payload)
         }
         E::ApprovalDecided { approval_id, steps, answer, closed } => {
             let payload = match answer {
                 Some(answer) => json!({"answer": answer, "closed": closed}),
-                None => json!({"steps": steps, "closed": closed}),
+                None => json!({"steps": redactor.redact_to_value(steps), "closed": closed}),
             };
             approval_event("approval_decided", *approval_id, payload)
         }
@@ -470,6 +473,7 @@ fn encode_event(record: &EventRecord) -> EncodedEvent<'_> {
             json!({"to": to, "deadline": deadline}),
         ),
         E::PreflightApproved { approval_id, by, reason, steps } => {
+            let steps = redactor.redact_to_value(steps);
             let payload = json!({"by": by, "reason": reason, "steps": steps});
             approval_event("preflight_approved", *approval_id, payload)
         }
@@ -486,7 +490,7 @@ fn encode_event(record: &EventRecord) -> EncodedEvent<'_> {
             approval_event("approval_cancelled", *approval_id, json!({}))
         }
         E::ChildEvent { session_id, agent, call_id, event } => {
-            encode_child_event(*session_id, agent, *call_id, event)
+            encode_child_event(*session_id, agent, *call_id, event, redactor)
         }
         E::ChildGone { .. } => stored_event("child_gone", event),
         E::FeedbackGiven { .. } => stored_event("feedback_given", event),

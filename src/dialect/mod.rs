@@ -13,7 +13,7 @@ pub mod gateway;
 mod member_writer;
 pub mod open_child_calls;
 #[cfg(test)]
-mod samples;
+pub(crate) mod samples;
 #[cfg(test)]
 mod snapshots;
 pub mod task;

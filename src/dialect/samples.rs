@@ -1,6 +1,7 @@
 //! Sample events of each type, used by the tests of all dialects. The compiler requires a new event
 //! type in [`event_index`], and `every_event_has_a_sample` reports the type that has no sample.
 
+use crate::redaction::{DigestKey, Redactor};
 use greenroom_actors::feed::{FeedItem, FeedKind};
 use greenroom_core::{
     cursor::Cursor,
@@ -21,8 +22,24 @@ pub(super) const RUN: &str = "0198c0de-0000-7000-8000-00000000000b";
 pub(super) const AT: &str = "2026-11-21T20:00:00.123Z";
 pub(super) const DIGEST: &str = "0101010101010101010101010101010101010101010101010101010101010101";
 
+/// Returns a redactor with a key of digests.
+pub(super) fn redactor() -> Redactor {
+    Redactor::default().with_digest_key(digest_key())
+}
+
+fn digest_key() -> DigestKey {
+    DigestKey::from_bytes(&[7; DigestKey::BYTES])
+}
+
+/// Returns the value with each [`DIGEST`] replaced by its keyed form.
+pub(super) fn with_keyed_digests(value: &Value) -> Value {
+    let digest = serde_json::from_value(json!(DIGEST)).unwrap();
+    let keyed = digest_key().apply(digest).to_string();
+    serde_json::from_str(&value.to_string().replace(DIGEST, &keyed)).unwrap()
+}
+
 /// Returns all samples, with `seq` from 1.
-pub(super) fn all() -> Vec<EventRecord> {
+pub(crate) fn all() -> Vec<EventRecord> {
     let numbered = (1..).zip(payloads());
     numbered.map(|(seq, (kind, payload))| record(seq, kind, &payload)).collect()
 }

@@ -2,7 +2,7 @@
 //! for any sequence of events. `GREENROOM_WRITE_SNAPSHOTS=1` rewrites the files.
 
 use super::{Dialect, FlatFrame, Frame, gateway, samples};
-use crate::redaction::Redactor;
+use crate::redaction::REDACTED;
 use greenroom_actors::feed::{FeedItem, FeedKind};
 use greenroom_core::{
     Timestamp,
@@ -48,7 +48,7 @@ impl EncodedFrame {
 }
 
 fn encode_in_dialect(dialect: Dialect, item: &FeedItem) -> Vec<EncodedFrame> {
-    let (mut frames, redactor) = (Vec::new(), Redactor::default());
+    let (mut frames, redactor) = (Vec::new(), samples::redactor());
     dialect.encode(item, SENT_AT, &redactor, |frame| frames.push(EncodedFrame::from_frame(&frame)));
     frames
 }
@@ -68,7 +68,7 @@ fn encode_for_run(
     followed_run: &gateway::FollowedRun,
 ) -> Vec<gateway::GatewayFrame> {
     let mut frames = Vec::new();
-    let redactor = Redactor::default();
+    let redactor = samples::redactor();
     gateway::encode(item, followed_run, SENT_AT, &redactor, &mut |frame| frames.push(frame));
     frames
 }
@@ -133,6 +133,41 @@ fn e1_gateway_dialect_matches_snapshot_for_every_event() {
     let json = |frame: &gateway::GatewayFrame| serde_json::to_value(frame).unwrap();
     check("gateway", |item| encode_in_gateway(item, false).iter().map(json).collect());
     check("gateway-details", |item| encode_in_gateway(item, true).iter().map(json).collect());
+}
+
+/// Appends the paths of all placeholders in `value`.
+fn find_placeholders(value: &Value, path: &str, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(members) => members
+            .iter()
+            .for_each(|(key, member)| find_placeholders(member, &format!("{path}/{key}"), found)),
+        Value::Array(items) => items.iter().for_each(|item| find_placeholders(item, path, found)),
+        Value::String(text) if text == REDACTED => {
+            found.insert(path.to_owned());
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// No member of a frame is hidden because of its own name, and no digest is plain.
+#[test]
+fn e7_own_members_of_frames_are_visible_and_digests_are_keyed() {
+    let mut found = BTreeSet::new();
+    for (name, item) in items() {
+        let native = [Dialect::Agent, Dialect::Task].into_iter();
+        let frames = native.flat_map(|dialect| encode_in_dialect(dialect, &item));
+        let gateway = encode_in_gateway(&item, true).into_iter();
+        let frames = frames.flat_map(|frame| [frame.flat, frame.nested]);
+        for frame in frames.chain(gateway.map(|frame| serde_json::to_value(&frame).unwrap())) {
+            find_placeholders(&frame, "", &mut found);
+            assert!(!frame.to_string().contains(samples::DIGEST), "{name}");
+        }
+    }
+    // Only the secrets in arguments, results and answers of the samples.
+    let secrets = ["/api_key", "/answer/value/password", "/result/token", "/tool_output/token"];
+    let hidden = found.iter().filter(|path| !secrets.iter().any(|secret| path.ends_with(secret)));
+    assert_eq!(hidden.collect::<Vec<_>>(), Vec::<&String>::new());
+    assert!(!found.is_empty());
 }
 
 /// Generates arbitrary sequences of events and text deltas with consecutive cursors.

@@ -14,7 +14,6 @@ use greenroom_core::{
         Surface,
     },
     ids::{CallId, UserId},
-    json::Digest,
     limits::{PREFLIGHT_TEXT_BYTES_MAX, REASON_BYTES_MAX},
     preflight::ChecklistStepEdit,
     session::{
@@ -381,7 +380,11 @@ async fn send_answer(
         ) => Err(unexpected_reply(&other)),
         // A session keeps only its newest closed approvals; the store has all of them.
         Err(CommandError::Rejected(Rejection::UnknownApproval { .. })) => {
-            Ok(match_closed_approval(row, &answer, for_session.as_ref(), &user)?)
+            match_closed_approval(row, &answer, for_session.as_ref(), &user)
+                .map_err(|rejection| Problem::from_rejected_answer(rejection, &state.redactor))
+        }
+        Err(CommandError::Rejected(rejection)) => {
+            Err(Problem::from_rejected_answer(rejection, &state.redactor))
         }
         Err(error) => Err(error.into()),
     }
@@ -412,7 +415,7 @@ fn match_closed_approval(
         ApprovalAnswer::Steps(steps) => steps.iter().all(|step| {
             let mut decisions = row.decisions.iter().filter(|first| first.call_id == step.call_id);
             let same_arguments = |first: &PlanStepDecision| match &step.arguments {
-                Some(arguments) => first.digest == Digest::hash_json(arguments),
+                Some(arguments) => first.digest.matches(arguments),
                 None => first.edited.is_none(),
             };
             decisions.any(|first| same(first, step.approved) && same_arguments(first))

@@ -33,7 +33,7 @@ use greenroom_core::{
     session::{ApprovalRow, ApprovalState, SessionEvent},
 };
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
 /// Default and maximum number of approvals on a page.
@@ -172,7 +172,7 @@ pub(super) fn approval_view(row: &ApprovalRow) -> ApprovalView {
 
 /// Returns the client's view of an approval, redacted.
 fn redacted_approval(state: &AppState, row: &ApprovalRow) -> Value {
-    state.redactor.redact_value(json!(approval_view(row)))
+    state.redactor.redact_to_value(&approval_view(row))
 }
 
 #[derive(Deserialize, IntoParams)]

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     audit::{AuditAction, AuditEntry, AuditLog, AuditOrder, AuditQuery, AuditRow},
-    redaction::Redactor,
+    redaction::{Redactor, redact_plain_digests},
 };
 use actix_web::{
     HttpRequest, HttpResponse,
@@ -76,6 +76,7 @@ struct AuditRowSchema {
     /// Row number, from 1 without gaps.
     n: u64,
     /// Hash over the previous row's hash and this row's content.
+    #[schema(value_type = String, pattern = "^[0-9a-f]{64}$")]
     hash: Digest,
     #[serde(flatten)]
     entry: AuditEntry,
@@ -160,6 +161,7 @@ fn row_view(row: &AuditRow, redactor: &Redactor) -> Value {
         Ok(_) | Err(_) => json!({"n": row.n, "unreadable": row.content}),
     };
     let mut view = redactor.redact_value(view);
+    redact_plain_digests(&mut view);
     view["hash"] = json!(row.hash);
     view
 }
@@ -194,4 +196,23 @@ fn export(
         .insert_header((header::CONTENT_TYPE, JSON_LINES))
         .insert_header((header::CACHE_CONTROL, "no-store"))
         .streaming(pages)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The chain covers the plain digests of rows of earlier versions, but no response shows them.
+    #[test]
+    fn x6_plain_digests_of_earlier_rows_are_not_shown() {
+        let plain = Digest::hash_bytes(b"x").to_string();
+        let keyed = format!("hmac-sha256:{plain}");
+        for (digest, shown) in [(plain, "[redacted]"), (keyed.clone(), &*keyed)] {
+            let content = json!({"n": 1, "digest": digest}).to_string();
+            let row = AuditRow { n: 1, hash: Digest::hash_bytes(b"row"), content };
+            let view = row_view(&row, &Redactor::default());
+            let expected = json!({"n": 1, "digest": shown, "hash": Digest::hash_bytes(b"row")});
+            assert_eq!(view, expected);
+        }
+    }
 }

@@ -338,7 +338,8 @@ pub(super) async fn submit_message(
 
 /// Returns the digest that identifies a repetition. It covers only what determines the run, so that
 /// a repetition may arrive on another surface. A workflow whose command is the text is not added:
-/// the text already determines it.
+/// the text already determines it. Numbers keep their notation, and the digest of a text
+/// is the same in every version.
 fn message_digest(
     text: &str,
     preflight: Option<bool>,
@@ -351,7 +352,7 @@ fn message_digest(
     if let Some(request) = workflow.filter(|request| request.to_command() != text) {
         body["workflow"] = json!(request);
     }
-    Digest::hash_json(&body)
+    Digest::hash_canonical_text(&body)
 }
 
 /// Cancels the active run of the session, or the run `run_id` (S6).
@@ -375,4 +376,20 @@ pub(super) fn unexpected_reply(reply: &Reply) -> Problem {
     tracing::error!(?reply, "unexpected reply from a session");
     let status = StatusCode::INTERNAL_SERVER_ERROR;
     Problem::new(status, "internal", "unexpected reply from the session")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The digests that version 0.1 stored: a repetition after an upgrade must match them.
+    #[test]
+    fn s5_digest_of_message_is_the_same_in_every_version() {
+        let hashed = |text: &str| Digest::hash_bytes(text.as_bytes());
+        assert_eq!(message_digest("buy", None, None), hashed(r#"{"message":"buy"}"#));
+        let workflow: WorkflowRequest =
+            serde_json::from_value(json!({"name": "w", "inputs": {"n": 5, "x": 0.5}})).unwrap();
+        let text = r#"{"message":"buy","preflight":true,"workflow":{"inputs":{"n":5,"x":0.5},"name":"w"}}"#;
+        assert_eq!(message_digest("buy", Some(true), Some(&workflow)), hashed(text));
+    }
 }

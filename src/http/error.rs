@@ -4,13 +4,14 @@
 //! defined here, each with its status and stable `code`. `docs/protocol.md` lists the codes.
 
 use super::problem_codes;
-use crate::auth::CriticalApprovalError;
+use crate::{auth::CriticalApprovalError, redaction::Redactor};
 use actix_web::{
     HttpResponse, HttpResponseBuilder, ResponseError,
     http::{StatusCode, header},
 };
 use greenroom_actors::{ports::JournalError, runtime::CursorError, session::CommandError};
 use greenroom_core::{
+    approval::{PlanStepDecision, RecordedAnswer},
     cursor::InvalidCursor,
     policy::{SettingsError, TooManyEntries, WideningError},
     session::Rejection,
@@ -68,6 +69,16 @@ impl Problem {
         let value = serde_json::to_value(value).unwrap_or_default();
         self.extra.insert(name.to_owned(), value);
         self
+    }
+
+    /// Converts the rejection of an answer. The earlier answer in it is redacted with the server's
+    /// redactor, and its digests are keyed.
+    pub(super) fn from_rejected_answer(rejection: Rejection, redactor: &Redactor) -> Self {
+        let Rejection::AlreadyDecided { decisions, answer } = &rejection else {
+            return Self::from(rejection);
+        };
+        let first = redact_first_answer(decisions, answer.as_deref(), redactor);
+        Self::from(rejection).with_member("first", first)
     }
 
     /// Sets the `Retry-After` header.
@@ -206,11 +217,10 @@ impl From<Rejection> for Problem {
             R::NoActiveRun => conflict("no_run"),
             R::RunNotActive { run_id } => conflict("run_not_active").with_member("run_id", run_id),
             R::UnknownApproval { .. } => Self::approval_not_found(),
-            R::AlreadyDecided { decisions: first, answer: None } => {
+            R::AlreadyDecided { decisions, answer } => {
+                let first =
+                    redact_first_answer(&decisions, answer.as_deref(), &Redactor::default());
                 conflict("already_decided").with_member("first", first)
-            }
-            R::AlreadyDecided { decisions: _, answer: Some(answer) } => {
-                conflict("already_decided").with_member("first", answer)
             }
             R::UnsupportedAnswer { .. } => invalid("wrong_decision"),
             R::InvalidAnswer { .. } => invalid("invalid_answer"),
@@ -233,6 +243,19 @@ impl From<Rejection> for Problem {
             }
             R::AmbiguousAnswer => invalid("unclear_answer"),
         }
+    }
+}
+
+/// Returns the answer with which a later answer conflicts, redacted: the decisions on the steps, or
+/// the answer to an approval without steps.
+fn redact_first_answer(
+    decisions: &[PlanStepDecision],
+    answer: Option<&RecordedAnswer>,
+    redactor: &Redactor,
+) -> Value {
+    match answer {
+        None => redactor.redact_to_value(decisions),
+        Some(answer) => redactor.redact_to_value(answer),
     }
 }
 

@@ -244,7 +244,7 @@ pub(super) fn deserialize_user_id<'de, D: Deserializer<'de>>(
     let text = match Value::deserialize(deserializer)? {
         Value::Null => return Ok(None),
         // A rounded number could be another user's id.
-        Value::Number(number) if !number.is_f64() => number.to_string(),
+        Value::Number(number) if number.is_u64() || number.is_i64() => number.to_string(),
         Value::String(text) => text,
         Value::Number(_) | Value::Bool(_) | Value::Array(_) | Value::Object(_) => {
             let expected = "a user id must be an integer below 2^64 or a string";

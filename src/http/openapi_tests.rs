@@ -1,7 +1,10 @@
 //! Checks `/openapi.json` against the routes, the problem codes and the schemas.
 
 use super::{AppState, configure, endpoints, openapi, problem_codes};
-use crate::auth::{AdminToken, Authenticator};
+use crate::{
+    auth::{AdminToken, Authenticator},
+    redaction::Redactor,
+};
 use actix_web::{App, http::Method, test as probe};
 use greenroom_actors::testing::{FakeTools, ScriptedModel, TestRuntime};
 use serde_json::{Value, json};
@@ -190,3 +193,37 @@ fn every_problem_code_is_documented_by_an_operation() {
         assert_eq!(is_documented, !undocumented.contains(&code), "{code}");
     }
 }
+
+/// Adds the names of all properties and parameters in `value`, with their schemas.
+fn find_members<'a>(value: &'a Value, found: &mut Vec<(String, &'a Value)>) {
+    match value {
+        Value::Object(members) => {
+            if let Some(properties) = members.get("properties").and_then(Value::as_object) {
+                found.extend(properties.iter().map(|(name, schema)| (name.clone(), schema)));
+            }
+            members.values().for_each(|member| find_members(member, found));
+        }
+        Value::Array(items) => items.iter().for_each(|item| find_members(item, found)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Redaction by key hides no member of our own responses, except secrets.
+#[test]
+fn e7_documented_members_are_not_hidden_unless_they_are_secrets() {
+    let (document, redactor) = (document(), Redactor::default());
+    let mut members = Vec::new();
+    find_members(&document, &mut members);
+    assert!(members.len() > 100, "{}", members.len());
+    let is_hidden = |(name, schema): &(String, &Value)| {
+        let is_count = json!(schema).to_string().contains("\"integer\"")
+            || json!(schema).to_string().contains("\"number\"");
+        let sample = if is_count { json!(1) } else { json!("text") };
+        redactor.redact_value(json!({ name: sample }))[name] != sample
+    };
+    let hidden = members.iter().filter(|member| is_hidden(member)).map(|(name, _)| name.as_str());
+    assert_eq!(hidden.collect::<BTreeSet<_>>(), SECRET_MEMBERS.into());
+}
+
+/// Members that contain a credential: of the request that signs a browser in.
+const SECRET_MEMBERS: [&str; 1] = ["token"];

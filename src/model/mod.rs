@@ -5,7 +5,10 @@
 
 mod idle_timeout;
 
-use crate::configuration::{MaxTokensParameter, ModelEndpoint, ModelWireFormat};
+use crate::{
+    configuration::{MaxTokensParameter, ModelEndpoint, ModelWireFormat},
+    redaction::Redactor,
+};
 use anyhow::Context as _;
 use bytes::Bytes;
 use futures::{
@@ -38,6 +41,7 @@ const ANTHROPIC_VERSION: &str = "2023-06-01";
 pub struct HttpModelClient {
     endpoints: BTreeMap<String, Arc<ModelConnection>>,
     clock: Arc<dyn Clock>,
+    redactor: Arc<Redactor>,
 }
 
 struct ModelConnection {
@@ -76,7 +80,12 @@ impl HttpModelClient {
             Ok((name, Arc::new(ModelConnection { config: model, url, http, first_token })))
         };
         let endpoints = models.into_iter().map(endpoint).collect::<anyhow::Result<_>>()?;
-        Ok(Self { endpoints, clock })
+        Ok(Self { endpoints, clock, redactor: Arc::default() })
+    }
+
+    /// Sets the redactor of the requests that are logged at DEBUG.
+    pub fn with_redactor(self, redactor: Arc<Redactor>) -> Self {
+        Self { redactor, ..self }
     }
 }
 
@@ -90,10 +99,13 @@ impl ModelClient for HttpModelClient {
             return stream::once(async { Err(ModelFailure::permanent(failure)) }).boxed();
         };
         request.model.clone_from(&endpoint.config.model);
-        let clock = self.clock.clone();
+        let (clock, redactor) = (self.clock.clone(), self.redactor.clone());
         let (requested_at, first_token) = (Instant::now(), endpoint.first_token.clone());
         // Boxed, because opening a connection needs more memory than streaming and releases it.
-        let opened = Box::pin(async move { endpoint.open_stream(&request, clock.as_ref()).await });
+        let opened =
+            Box::pin(
+                async move { endpoint.open_stream(&request, clock.as_ref(), &redactor).await },
+            );
         let mut is_pending = true;
         let record_first_token = move |item: &Result<Vec<Delta>, ModelFailure>| {
             if is_pending && item.as_ref().is_ok_and(|deltas| deltas.iter().any(has_output)) {
@@ -122,9 +134,11 @@ impl ModelConnection {
         &self,
         request: &ModelRequest,
         clock: &dyn Clock,
+        redactor: &Redactor,
     ) -> Result<BoxStream<'static, Result<Vec<Delta>, ModelFailure>>, ModelFailure> {
         let idle_timeout = self.config.idle_timeout;
-        let response = timeout(idle_timeout, self.request(request).send()).await;
+        let post = self.request(request, redactor);
+        let response = timeout(idle_timeout, post.send()).await;
         let response = response
             .map_err(|_| idle_timeout_failure(idle_timeout))?
             .map_err(|error| connection_failure(&error))?;
@@ -139,7 +153,19 @@ impl ModelConnection {
         })
     }
 
-    fn request(&self, request: &ModelRequest) -> reqwest::RequestBuilder {
+    fn request(&self, request: &ModelRequest, redactor: &Redactor) -> reqwest::RequestBuilder {
+        let body = match self.config.wire {
+            ModelWireFormat::Anthropic => anthropic::encode(request),
+            ModelWireFormat::OpenAi => {
+                let legacy = self.config.max_tokens_parameter == MaxTokensParameter::Legacy;
+                let options =
+                    openai::EncodeOptions { legacy_max_tokens: legacy, ..Default::default() };
+                openai::encode(request, options)
+            }
+        };
+        if tracing::enabled!(tracing::Level::DEBUG) {
+            log_request(&self.config.name, request, &body, redactor);
+        }
         let key = self.config.api_key.as_ref().map(|key| key.expose());
         let post = self.http.post(self.url.clone()).header("content-type", "application/json");
         let with_trace = |post: reqwest::RequestBuilder| match request.trace_context {
@@ -149,18 +175,22 @@ impl ModelConnection {
         with_trace(match self.config.wire {
             ModelWireFormat::Anthropic => {
                 let post = post.header("anthropic-version", ANTHROPIC_VERSION);
-                let post = key.into_iter().fold(post, |post, key| post.header("x-api-key", key));
-                post.body(anthropic::encode(request))
+                key.into_iter().fold(post, |post, key| post.header("x-api-key", key))
             }
             ModelWireFormat::OpenAi => {
-                let post = key.into_iter().fold(post, |post, key| post.bearer_auth(key));
-                let legacy = self.config.max_tokens_parameter == MaxTokensParameter::Legacy;
-                let options =
-                    openai::EncodeOptions { legacy_max_tokens: legacy, ..Default::default() };
-                post.body(openai::encode(request, options))
+                key.into_iter().fold(post, |post, key| post.bearer_auth(key))
             }
         })
+        .body(body)
     }
+}
+
+/// Logs the body of a request, redacted. Its trace is that of the run.
+fn log_request(model: &str, request: &ModelRequest, body: &[u8], redactor: &Redactor) {
+    let payload = serde_json::from_slice(body).unwrap_or_default();
+    let payload = redactor.redact_value(payload).to_string();
+    let traceparent = request.trace_context.map(tracing::field::display);
+    tracing::debug!(model, traceparent, payload, "model request");
 }
 
 /// Reads one response: its byte stream and the parser.

@@ -1,7 +1,8 @@
 //! A view of a value that redacts it during serialization, so that no copy of the value is needed
 //! to remove its secrets (docs/performance.md).
 
-use super::{DEPTH_MAX, REDACTED, RedactedKeys, Redactor, is_secret_key};
+use super::{DEPTH_MAX, REDACTED, RedactedKeys, Redactor, secret_keys::KeyKind};
+use greenroom_core::json::{Digest, NUMBER_KEY};
 use serde::{
     Serialize, Serializer,
     ser::{
@@ -9,7 +10,7 @@ use serde::{
         SerializeTupleStruct, SerializeTupleVariant,
     },
 };
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// A value that is redacted when it is serialized. See [`Redactor::redact`].
 #[derive(Debug)]
@@ -18,15 +19,15 @@ pub struct RedactedView<'a, T: ?Sized> {
     value: &'a T,
     /// Number of enclosing arrays and objects.
     depth: usize,
-    /// True if the value is under a secret key.
-    is_secret: bool,
+    /// The kind of the value's key.
+    key: KeyKind,
 }
 
 impl Redactor {
     /// Returns a view of `value` without the values of secret keys and without configured secrets.
     /// Text that is itself a JSON object or array, such as a tool's result, is redacted as JSON.
     pub fn redact<'a, T: Serialize + ?Sized>(&'a self, value: &'a T) -> RedactedView<'a, T> {
-        RedactedView { redactor: self, value, depth: 0, is_secret: false }
+        RedactedView { redactor: self, value, depth: 0, key: KeyKind::Plain }
     }
 
     /// Returns a redacted view of a value under `key`.
@@ -35,7 +36,7 @@ impl Redactor {
         key: &str,
         value: &'a T,
     ) -> RedactedView<'a, T> {
-        RedactedView { depth: 1, is_secret: is_secret_key(key), ..self.redact(value) }
+        RedactedView { depth: 1, key: self.keys.kind(key), ..self.redact(value) }
     }
 
     pub(super) fn redact_at_depth<'a, T: Serialize + ?Sized>(
@@ -49,13 +50,51 @@ impl Redactor {
 
 impl<T: Serialize + ?Sized> Serialize for RedactedView<'_, T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { redactor, value, depth, is_secret } = *self;
-        let is_null = || matches!(serde_json::to_value(value), Ok(Value::Null));
-        if depth > DEPTH_MAX || (is_secret && !is_null()) {
+        let Self { redactor, value, depth, key } = *self;
+        if depth > DEPTH_MAX || is_secret_value(value, key) {
             return serializer.serialize_str(REDACTED);
         }
         value.serialize(RedactingSerializer { redactor, depth, inner: serializer })
     }
+}
+
+/// True if a value under a key of the given kind is secret. A boolean is no secret.
+fn is_secret_value<T: Serialize + ?Sized>(value: &T, key: KeyKind) -> bool {
+    if key == KeyKind::Plain {
+        return false;
+    }
+    match serde_json::to_value(value) {
+        Ok(Value::Null | Value::Bool(_)) => false,
+        Ok(Value::Number(_)) => key == KeyKind::Secret,
+        Ok(Value::Object(members)) => !is_field_schema(&members),
+        Ok(Value::String(_) | Value::Array(_)) | Err(_) => true,
+    }
+}
+
+/// Members of the schema of a field that has a secret name. It contains no value of the field:
+/// `default`, `const` and `examples` are not among them.
+const SCHEMA_MEMBERS: [&str; 12] = [
+    "type",
+    "title",
+    "description",
+    "format",
+    "enum",
+    "enumNames",
+    "minimum",
+    "maximum",
+    "minLength",
+    "maxLength",
+    "pattern",
+    "items",
+];
+/// The types of fields.
+const SCHEMA_TYPES: [&str; 5] = ["string", "integer", "number", "boolean", "array"];
+
+/// True for the schema of a form's or tool's field. Clients need it to show the field.
+fn is_field_schema(members: &Map<String, Value>) -> bool {
+    let kind = members.get("type").and_then(Value::as_str);
+    kind.is_some_and(|kind| SCHEMA_TYPES.contains(&kind))
+        && members.keys().all(|key| SCHEMA_MEMBERS.contains(&key.as_str()))
 }
 
 /// Serializes values in redacted form to `inner`.
@@ -71,8 +110,10 @@ struct RedactingCompound<'a, C> {
     depth: usize,
     inner: C,
     keys: RedactedKeys,
-    /// True if the key that was serialized last is secret.
-    is_secret: bool,
+    /// The kind of the key that was serialized last.
+    key: KeyKind,
+    /// True if it stands for a number, which is not changed.
+    is_number: bool,
 }
 
 impl<'a, S> RedactingSerializer<'a, S> {
@@ -80,7 +121,7 @@ impl<'a, S> RedactingSerializer<'a, S> {
     where
         'a: 'v,
     {
-        RedactedView { redactor: self.redactor, value, depth: self.depth, is_secret: false }
+        RedactedView { redactor: self.redactor, value, depth: self.depth, key: KeyKind::Plain }
     }
 
     fn open_compound<C, E>(
@@ -89,7 +130,8 @@ impl<'a, S> RedactingSerializer<'a, S> {
     ) -> Result<RedactingCompound<'a, C>, E> {
         let Self { redactor, depth, inner } = self;
         let (inner, keys) = (open(inner)?, RedactedKeys::default());
-        Ok(RedactingCompound { redactor, depth: depth + 1, inner, keys, is_secret: false })
+        let (depth, key, is_number) = (depth + 1, KeyKind::Plain, false);
+        Ok(RedactingCompound { redactor, depth, inner, keys, key, is_number })
     }
 }
 
@@ -98,15 +140,15 @@ impl<'a, C> RedactingCompound<'a, C> {
     where
         'a: 'v,
     {
-        let Self { redactor, depth, is_secret, .. } = *self;
-        RedactedView { redactor, value, depth, is_secret }
+        let Self { redactor, depth, key, .. } = *self;
+        RedactedView { redactor, value, depth, key }
     }
 
     fn wrap_member<'v, T: ?Sized>(&mut self, key: &str, value: &'v T) -> RedactedView<'v, T>
     where
         'a: 'v,
     {
-        self.is_secret = is_secret_key(key);
+        self.key = self.redactor.keys.kind(key);
         self.wrap(value)
     }
 }
@@ -176,6 +218,9 @@ impl<'a, S: Serializer> Serializer for RedactingSerializer<'a, S> {
         name: &'static str,
         value: &T,
     ) -> Result<S::Ok, S::Error> {
+        if name == Digest::TYPE_NAME {
+            return self.inner.serialize_str(&self.redactor.key_digest(value));
+        }
         let shown = self.wrap(value);
         self.inner.serialize_newtype_struct(name, &shown)
     }
@@ -226,7 +271,9 @@ impl<'a, S: Serializer> Serializer for RedactingSerializer<'a, S> {
         name: &'static str,
         len: usize,
     ) -> Result<Self::SerializeStruct, S::Error> {
-        self.open_compound(|inner| inner.serialize_struct(name, len))
+        let mut compound = self.open_compound(|inner| inner.serialize_struct(name, len))?;
+        compound.is_number = name == NUMBER_KEY;
+        Ok(compound)
     }
 
     fn serialize_struct_variant(
@@ -280,6 +327,9 @@ macro_rules! fields {
                 key: &'static str,
                 value: &T,
             ) -> Result<(), C::Error> {
+                if self.is_number {
+                    return self.inner.serialize_field(key, value);
+                }
                 let shown = self.wrap_member(key, value);
                 self.inner.serialize_field(key, &shown)
             }
@@ -303,10 +353,10 @@ impl<C: SerializeMap> SerializeMap for RedactingCompound<'_, C> {
 
     fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), C::Error> {
         let Ok(Value::String(name)) = serde_json::to_value(key) else {
-            self.is_secret = false;
+            self.key = KeyKind::Plain;
             return self.inner.serialize_key(key);
         };
-        self.is_secret = is_secret_key(&name);
+        self.key = self.redactor.keys.kind(&name);
         self.inner.serialize_key(&self.keys.redact_next(self.redactor, &name))
     }
 
@@ -356,6 +406,36 @@ mod tests {
         One(&'static str),
         Two(u8, &'static str),
         Fields { secret: u8, n: f64 },
+    }
+
+    /// Neither a pattern nor the maximum depth changes a number: the frame must remain JSON.
+    #[test]
+    fn m2_numbers_are_serialized_with_every_digit() {
+        let redactor = Redactor::new(["12345678".to_owned()]);
+        let text = "[123456789012345678901234567890,0.10000000000000000001,1e+400,-0]";
+        let mut value: Value = serde_json::from_str(text).unwrap();
+        assert_eq!(serde_json::to_string(&redactor.redact(&value)).unwrap(), text);
+        assert_eq!(redactor.redact_value(value.clone()).to_string(), text);
+        // At most as deep as the parser reads.
+        for _ in 1..127 {
+            value = json!([value]);
+            let shown = serde_json::to_string(&redactor.redact(&value)).unwrap();
+            serde_json::from_str::<Value>(&shown).unwrap();
+        }
+    }
+
+    #[test]
+    fn e7_schemas_of_fields_with_secret_names_are_visible() {
+        let field = json!({"type": "string", "title": "Token", "maxLength": 8});
+        let schema = json!({"properties": {"token": field, "n": {"type": "integer"}}});
+        let redactor = Redactor::default();
+        assert_eq!(redactor.redact_value(schema.clone()), schema);
+        for member in ["default", "value", "const"] {
+            let mut field = field.clone();
+            field[member] = json!("hunter2");
+            let hidden = redactor.redact_value(json!({ "token": field }));
+            assert_eq!(hidden, json!({"token": REDACTED}));
+        }
     }
 
     /// Typed values serialize to the same redacted JSON as their untyped form.

@@ -4,7 +4,7 @@
 //! a single `{{ expression }}` keeps the expression's type; the filter `thousands` groups digits.
 //! Does not know rules or wire formats. `script_file` validates templates and `reply` renders them.
 
-use minijinja::value::Serde;
+use greenroom_core::json::to_template_value;
 use minijinja::{Environment, UndefinedBehavior};
 use serde_json::Value;
 
@@ -66,7 +66,7 @@ impl Renderer {
 
     /// Renders a template. An error is rendered as text.
     pub(super) fn text(&self, template: &str) -> String {
-        let variables = minijinja::Value::from(Serde(&self.variables));
+        let variables = to_template_value(&self.variables);
         let rendered = self
             .environment
             .render_str(&show_missing(template), variables)
@@ -79,7 +79,7 @@ impl Renderer {
 
     /// Evaluates an expression; `None` if the value is undefined or the evaluation fails.
     pub(super) fn value(&self, expression: &str) -> Option<Value> {
-        let variables = minijinja::Value::from(Serde(&self.variables));
+        let variables = to_template_value(&self.variables);
         let value = self.environment.compile_expression(expression).ok()?.eval(variables).ok()?;
         if value.is_undefined() { None } else { serde_json::to_value(&value).ok() }
     }

@@ -3,7 +3,7 @@
 //! Every stored commit has a format number, so that the form can change while old logs stay
 //! readable (D7). A released format is never changed or removed.
 
-use greenroom_core::{ids::Seq, session::EventRecord};
+use greenroom_core::{ids::Seq, json::has_reserved_key, session::EventRecord};
 use memchr::memchr2;
 
 /// The format in use: a JSON array of event records, as text.
@@ -20,6 +20,8 @@ pub(super) enum CodecError {
     Serialize(serde_json::Error),
     #[error("the events are nested {0} levels deep; the limit is {NESTING_MAX}")]
     TooDeep(usize),
+    #[error("an object has a key that is reserved for numbers")]
+    ReservedKey,
     #[error("unknown format {0}")]
     UnknownFormat(i64),
     #[error("not event records: {0}")]
@@ -34,6 +36,9 @@ pub(super) fn encode(records: &[EventRecord]) -> Result<String, CodecError> {
     let levels = nesting_depth(&text);
     if levels > NESTING_MAX {
         return Err(CodecError::TooDeep(levels));
+    }
+    if has_reserved_key(&text) {
+        return Err(CodecError::ReservedKey);
     }
     // Debug builds verify that every commit can be decoded; release builds rely on the tests.
     if cfg!(debug_assertions) {
@@ -142,6 +147,34 @@ mod tests {
         assert!(matches!(encode(&deeper), Err(CodecError::TooDeep(levels)) if levels == 128));
         let unchecked = serde_json::to_string(&deeper).unwrap();
         assert!(serde_json::from_str::<Vec<EventRecord>>(&unchecked).is_err());
+    }
+
+    /// Approvals and answers contain parts that serde buffers.
+    #[test]
+    fn m2_stored_numbers_keep_every_digit() {
+        let numbers = r#"[123456789012345678901234567890,0.1000000000000000055511151231257827,1e+400,-0,0.5]"#;
+        let ids = r#""call_id":"01890000-0000-7000-8000-000000000002","tool":"t""#;
+        let digest = "0".repeat(64);
+        for payload in [
+            format!(
+                r#"{{"type":"approval_requested","payload":{{"approval":{{"approval_id":"01890000-0000-7000-8000-000000000003","kind":"plan","steps":[{{{ids},"arguments":{{"n":{numbers}}},"digest":"{digest}","risk":"read_only","description":"","why":"","cost":{{"amount":0.5,"unit":"ISK"}}}}],"purpose":"p","max_risk_level":"read_only","requested_at":"2026-01-02T03:04:05.678Z","deadline":null,"on_deadline":"deny"}}}}}}"#
+            ),
+            format!(
+                r#"{{"type":"approval_decided","payload":{{"approval_id":"01890000-0000-7000-8000-000000000003","answer":{{"decision":"done","value":{{"n":{numbers}}},"by":"ann","surface":"rest","at":"2026-01-02T03:04:05.678Z"}},"closed":true}}}}"#
+            ),
+            r#"{"type":"approval_decided","payload":{"approval_id":"01890000-0000-7000-8000-000000000003","answer":{"decision":"raise","value":0.25,"by":"ann","surface":"rest","at":"2026-01-02T03:04:05.678Z"},"closed":true}}"#.to_owned(),
+            format!(
+                r#"{{"type":"tool_call_completed","payload":{{{ids},"output":{{"text":"","structured":{numbers}}}}}}}"#
+            ),
+        ] {
+            let event = payload.trim_start_matches('{');
+            let text = format!(r#"[{{"seq":1,"at":"2026-01-02T03:04:05.678Z",{event}]"#);
+            let records = decode(FORMAT, &text, Seq(1), Seq(1)).unwrap();
+            assert_eq!(encode(&records).unwrap(), text);
+            // The payload comes before the type, because a value sorts its keys.
+            let value: Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(decode(FORMAT, &value.to_string(), Seq(1), Seq(1)).unwrap(), records);
+        }
     }
 
     /// D7: a log in format 1, written by hand. It must stay readable.

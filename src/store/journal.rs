@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 impl Journal for Store {
     async fn append(&self, commit: Commit) -> Result<(), JournalError> {
         let encode = || {
-            StoredCommit::from_commit(&commit)
+            StoredCommit::from_commit(&commit, &self.digest_key)
                 .map(WriteRequest::Append)
                 .map_err(JournalError::Corrupt)
         };

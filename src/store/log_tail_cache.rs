@@ -150,6 +150,7 @@ impl LogTail {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::redaction::DigestKey;
     use greenroom_actors::ports::Commit;
     use greenroom_core::{
         Timestamp,
@@ -177,7 +178,7 @@ mod tests {
             records: [record(head + 1), record(head + 2)].into(),
             projection: Projection::default(),
         };
-        StoredCommit::from_commit(&commit).unwrap()
+        StoredCommit::from_commit(&commit, &DigestKey::from_bytes(&[7; 32])).unwrap()
     }
 
     fn seqs(

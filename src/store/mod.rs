@@ -18,6 +18,7 @@
 mod admin_records;
 mod codec;
 mod database;
+mod digest_key;
 mod error;
 mod group_commit_delay;
 mod head_cache;
@@ -39,6 +40,7 @@ pub use error::StoreError;
 pub use read_only::ReadOnlyStore;
 pub use verify::{AuditError, verify_audit};
 
+use crate::redaction::DigestKey;
 use greenroom_actors::ports::JournalError;
 use serde::{Deserialize, Serialize};
 use sql::ReadPool;
@@ -111,6 +113,7 @@ pub struct Store {
     // Fields are dropped in this order: the lock of the file is released last.
     writer: Writer,
     read_pool: ReadPool,
+    digest_key: DigestKey,
     database: DatabaseLocation,
     migration: MigrationOutcome,
     _file: Option<sqlite::DatabaseFile>,
@@ -129,16 +132,18 @@ impl Store {
         options: StoreOptions,
     ) -> Result<Self, StoreError> {
         let database = database.into();
-        match &database {
+        let (writer, read_pool, migration, file) = match &database {
             DatabaseLocation::Sqlite(path) => {
                 let (writer, read_pool, migration, file) = sqlite::open(path, &options).await?;
-                Ok(Self { writer, read_pool, migration, database, _file: Some(file) })
+                (writer, read_pool, migration, Some(file))
             }
             DatabaseLocation::Postgres(address) => {
                 let (writer, read_pool, migration) = postgres::open(address, &options).await?;
-                Ok(Self { writer, read_pool, migration, database, _file: None })
+                (writer, read_pool, migration, None)
             }
-        }
+        };
+        let digest_key = digest_key::load_digest_key(&read_pool, &database).await?;
+        Ok(Self { writer, read_pool, digest_key, database, migration, _file: file })
     }
 
     /// Opens a database only for reading, even while a server has it open. Creates, migrates and
@@ -147,6 +152,12 @@ impl Store {
         database: impl Into<DatabaseLocation>,
     ) -> Result<ReadOnlyStore, StoreError> {
         ReadOnlyStore::open(&database.into()).await
+    }
+
+    /// Returns the key of the digests of arguments and results. It is created with the database, and
+    /// is the same for every server that opens it.
+    pub fn digest_key(&self) -> &DigestKey {
+        &self.digest_key
     }
 
     /// Returns the number of writes since the store was opened.

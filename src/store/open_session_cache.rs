@@ -119,6 +119,7 @@ impl CachedUsers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::redaction::DigestKey;
     use greenroom_actors::ports::Commit;
     use greenroom_core::{
         Timestamp,
@@ -158,7 +159,7 @@ mod tests {
             records: [record].into(),
             projection: Projection { session: Some(row), ..Projection::default() },
         };
-        StoredCommit::from_commit(&commit).unwrap()
+        StoredCommit::from_commit(&commit, &DigestKey::from_bytes(&[7; 32])).unwrap()
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! if a commit may be appended.
 
 use super::codec;
-use crate::audit;
+use crate::{audit, redaction::DigestKey};
 use greenroom_actors::ports::Commit;
 use greenroom_core::{
     budget::SpendingUpdate,
@@ -49,8 +49,9 @@ pub(super) struct StoredApproval {
 }
 
 impl StoredCommit {
-    /// Encodes `commit`. Returns the reason if the commit is invalid.
-    pub(super) fn from_commit(commit: &Commit) -> Result<Self, String> {
+    /// Encodes `commit`; the digests in its audit entries are keyed with `digest_key`. Returns the
+    /// reason if the commit is invalid.
+    pub(super) fn from_commit(commit: &Commit, digest_key: &DigestKey) -> Result<Self, String> {
         let session_id = commit.session_id;
         let invalid = |reason: &str| format!("invalid commit of session {session_id}: {reason}");
         let last = commit.records.last().ok_or_else(|| invalid("no events"))?;
@@ -89,7 +90,7 @@ impl StoredCommit {
                 .collect::<Result<_, _>>()
                 .map_err(encode_error)?,
             spending_update: projection.spending_update.clone(),
-            audit: audit::entries_for_commit(session_id, &commit.records, approvals),
+            audit: audit::entries_for_commit(session_id, &commit.records, approvals, digest_key),
         })
     }
 

@@ -3,7 +3,10 @@
 //! before, the server sends a request during the call. Used by `call` and `mcp_client`.
 
 use greenroom_actors::ports::ElicitationChannel;
-use greenroom_core::approval::{Elicitation, ElicitationAnswer, ElicitationMode};
+use greenroom_core::{
+    approval::{Elicitation, ElicitationAnswer, ElicitationMode},
+    json::validate_value,
+};
 use rmcp::model::{
     ClientCapabilities, ElicitRequestParams, ElicitResult, ElicitationAction,
     ElicitationCapability, FormElicitationCapability, InputRequest, InputRequests, InputResponses,
@@ -227,6 +230,8 @@ fn parse_elicitation(params: ElicitRequestParams) -> Option<Elicitation> {
     match params {
         ElicitRequestParams::FormElicitationParams { message, requested_schema, .. } => {
             let schema = serde_json::to_value(requested_schema).ok()?;
+            // The log can't hold every value.
+            validate_value(&schema).ok()?;
             Some(Elicitation { message, mode: ElicitationMode::Form { schema } })
         }
         ElicitRequestParams::UrlElicitationParams { message, url, .. } => {

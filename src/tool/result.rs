@@ -3,7 +3,7 @@
 
 use greenroom_core::{
     call::{ToolOutcome, ToolOutput, outcome::RetryHint},
-    json::validate_levels,
+    json::validate_value,
     limits::TOOL_ERROR_BYTES_MAX,
     text::truncate,
 };
@@ -50,7 +50,7 @@ fn output_from_result(result: CallToolResult, bytes_max: usize) -> ToolOutput {
         text.push(structured_text);
     }
     let is_short = structured_text.is_some_and(|text| text.len() <= bytes_max);
-    let fits = is_short && structured.as_ref().is_some_and(|value| validate_levels(value).is_ok());
+    let fits = is_short && structured.as_ref().is_some_and(|value| validate_value(value).is_ok());
     let (text, truncated) = text.finish(original_bytes);
     ToolOutput { text, structured: structured.filter(|_| fits), truncated, cached: false }
 }

@@ -1,6 +1,7 @@
 //! MCP over the standard input and output of a child process: one message per line. Never stores more
 //! of a line than the size limit (T4). Used by `connector`.
 
+use greenroom_core::json::from_value;
 use rmcp::{
     RoleClient,
     service::{RxJsonRpcMessage, TxJsonRpcMessage},
@@ -163,7 +164,7 @@ fn parse(line: StdioLine, output_log: &mut OutputLog) -> Option<RxJsonRpcMessage
 
 /// Parses the message as a truncated response.
 fn parse_truncated(message: OversizedMessage) -> Option<RxJsonRpcMessage<RoleClient>> {
-    serde_json::from_value(message.into_truncated_response()?).ok()
+    from_value(&message.into_truncated_response()?).ok()
 }
 
 /// A line without its line break.

@@ -36,6 +36,7 @@ pub(crate) struct TestServerBuilder {
     agent: String,
     model: String,
     market_env: Vec<(String, String)>,
+    server_env: Vec<(String, String)>,
     catalog_path: String,
     database: String,
 }
@@ -60,6 +61,7 @@ impl TestServerBuilder {
             agent: String::new(),
             model: String::new(),
             market_env: Vec::new(),
+            server_env: Vec::new(),
             catalog_path: "examples/market/catalog.toml".to_owned(),
             database: "greenroom.db".to_owned(),
         }
@@ -110,6 +112,12 @@ impl TestServerBuilder {
         self
     }
 
+    /// Sets an environment variable of the server.
+    pub(crate) fn with_server_env(mut self, name: &str, value: &str) -> Self {
+        self.server_env.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
     /// Starts the model server and Greenroom; Greenroom starts the market.
     pub(crate) async fn start(self) -> TestServer {
         // The test's HTTP clients need it too; another test may already have installed it.
@@ -122,8 +130,9 @@ impl TestServerBuilder {
         let client = reqwest::Client::builder().timeout(TEST_TIMEOUT).build();
         let client = client.expect("a client can be built");
         let database = self.database;
-        let server = ServerProcess::start(folder.path(), "127.0.0.1:0", &database).await;
-        TestServer { server: Some(server), rehearsal, client, folder, database }
+        let env = self.server_env;
+        let server = ServerProcess::start(folder.path(), "127.0.0.1:0", &database, &env).await;
+        TestServer { server: Some(server), rehearsal, client, folder, database, env }
     }
 
     fn write_configuration(&self, folder: &Path, url: &str) {
@@ -225,13 +234,14 @@ struct ServerProcess {
 }
 
 impl ServerProcess {
-    async fn start(folder: &Path, listen: &str, database: &str) -> Self {
+    async fn start(folder: &Path, listen: &str, database: &str, env: &[(String, String)]) -> Self {
         let log = folder.join("server.log");
         let file = std::fs::OpenOptions::new().create(true).append(true).open(&log);
         let mut child = greenroom_command(folder)
             .arg("serve")
             .envs([("GREENROOM_LISTEN", listen), ("GREENROOM_TOKEN", TOKEN)])
             .envs([("GREENROOM_DATABASE", database), ("MODEL_KEY", MODEL_KEY)])
+            .envs(env.iter().map(|(name, value)| (name, value)))
             .stdout(Stdio::piped())
             .stderr(file.expect("the log is writable"))
             .spawn()
@@ -273,6 +283,7 @@ pub(crate) struct TestServer {
     client: reqwest::Client,
     folder: TempDir,
     database: String,
+    env: Vec<(String, String)>,
 }
 
 /// An HTTP response of the server.
@@ -351,15 +362,18 @@ impl TestServer {
     /// Starts the server again, with the same files.
     pub(crate) async fn start(&mut self) {
         assert!(self.server.is_none(), "the server runs");
-        self.server =
-            Some(ServerProcess::start(self.folder.path(), "127.0.0.1:0", &self.database).await);
+        self.server = Some(self.start_process("127.0.0.1:0").await);
     }
 
     /// Starts the server again at its former address `url`, to which clients reconnect.
     pub(crate) async fn start_at(&mut self, url: &str) {
         assert!(self.server.is_none(), "the server runs");
         let listen = url.trim_start_matches("http://");
-        self.server = Some(ServerProcess::start(self.folder.path(), listen, &self.database).await);
+        self.server = Some(self.start_process(listen).await);
+    }
+
+    async fn start_process(&self, listen: &str) -> ServerProcess {
+        ServerProcess::start(self.folder.path(), listen, &self.database, &self.env).await
     }
 
     pub(crate) async fn kill_and_restart(&mut self) {

@@ -48,15 +48,18 @@ mod lifecycle;
 mod matrix;
 mod messages;
 mod models;
+mod numbers;
 mod openapi;
 mod passivation;
 mod postgres;
 mod preflight;
 mod purge;
+mod redaction;
 mod resources_and_prompts;
 #[path = "../../actors/core/tests/simulation/rng.rs"]
 #[allow(dead_code, reason = "the simulation uses the rest")]
 mod rng;
+mod run_log;
 mod scripted_gateway;
 mod scripts;
 mod settings;

@@ -155,7 +155,7 @@ async fn e7_calls_are_logged_redacted_and_failures_as_warnings() {
     };
     // The fields have the same values as the events.
     let fields = |line: &str| serde_json::from_str::<Value>(line).unwrap()["fields"].clone();
-    let called = line(r#""message":"tool call""#);
+    let called = line(r#""message":"tool call proposed""#);
     assert_eq!(fields(&called)["tool"], "create_bookmark");
     assert!(called.contains(r#""level":"INFO""#) && called.contains(&session), "{called}");
     assert!(called.contains("create_bookmark") && called.contains("[redacted]"), "{called}");

@@ -23,10 +23,10 @@ on_both_wires!(
 
 /// A collector that receives OTLP over HTTP and stores the requests.
 #[derive(Clone, Default)]
-struct Collector(Arc<Mutex<Vec<ExportTraceServiceRequest>>>);
+pub(crate) struct Collector(Arc<Mutex<Vec<ExportTraceServiceRequest>>>);
 
 impl Collector {
-    fn start(&self) -> String {
+    pub(crate) fn start(&self) -> String {
         let collector = web::Data::new(self.clone());
         let handle = |collector: web::Data<Self>, body: web::Bytes| async move {
             let request = ExportTraceServiceRequest::decode(body).expect("the body is OTLP");
@@ -42,7 +42,7 @@ impl Collector {
         format!("http://{address}")
     }
 
-    fn spans(&self) -> Vec<Span> {
+    pub(crate) fn spans(&self) -> Vec<Span> {
         let requests = self.0.lock().unwrap();
         let resources = requests.iter().flat_map(|request| &request.resource_spans);
         let scopes = resources.flat_map(|resource| &resource.scope_spans);

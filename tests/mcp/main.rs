@@ -8,4 +8,5 @@ mod harness;
 mod market;
 mod misbehaving;
 mod misbehaving_http;
+mod numbers;
 mod reference;

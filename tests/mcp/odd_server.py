@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -42,6 +43,14 @@ def call(id, name, arguments):
         send_text(id, json.dumps([os.getpid(), grandchild.pid]))
     elif mode == "late_result":
         waiting.append(id)
+    elif mode == "numbers":
+        # Python would round the numbers, so the text of the request is sent back.
+        arguments = re.search(r'"arguments":({[^}]*})', line).group(1)
+        token = json.loads(line)["params"]["_meta"]["progressToken"]
+        send({"jsonrpc": "2.0", "method": "notifications/progress",
+              "params": {"progressToken": token, "progress": 0.6, "total": 1.5}})
+        send_raw(b'{"jsonrpc": "2.0", "id": %d, "result": {"content": [{"type": "text", "text": %s}],'
+                 b' "structuredContent": %s}}' % (id, json.dumps(arguments).encode(), arguments.encode()))
     elif mode == "protocol_error":
         send({"jsonrpc": "2.0", "id": id, "error": {"code": -32602, "message": "invalid arguments"}})
 

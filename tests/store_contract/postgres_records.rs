@@ -38,7 +38,7 @@ fn entry() -> AuditEntry {
 async fn acknowledged_writes_survive_restart() {
     let address = Postgres::shared().create_database().await;
     let journal = open(&address).await;
-    assert_eq!((journal.migration().from_version, journal.migration().to_version), (0, 4));
+    assert_eq!((journal.migration().from_version, journal.migration().to_version), (0, 5));
     let row = session_row(1, "alice", SessionStatus::Running);
     let pending_approval = approval_row(1, 1, "alice", ApprovalState::Pending);
     let first = commit(session_id(1), 0, all_events());
@@ -48,7 +48,7 @@ async fn acknowledged_writes_survive_restart() {
         .unwrap();
     drop(journal);
     let journal = open(&address).await;
-    assert_eq!((journal.migration().from_version, journal.migration().to_version), (4, 4));
+    assert_eq!((journal.migration().from_version, journal.migration().to_version), (5, 5));
     assert_eq!(read_log(&journal, session_id(1)).await, all_events());
     assert_eq!(journal.load_session(session_id(1)).await.unwrap(), Some(row));
     assert_eq!(
@@ -92,7 +92,8 @@ async fn x6_commit_and_audit_rows_are_stored_together_and_listed() {
     let address = Postgres::shared().create_database().await;
     let journal = open(&address).await;
     let pending_approval = vec![approval_row(1, 1, "alice", ApprovalState::Pending)];
-    let expected = entries_for_commit(session_id(1), &all_events(), &pending_approval);
+    let expected =
+        entries_for_commit(session_id(1), &all_events(), &pending_approval, journal.digest_key());
     let first = commit(session_id(1), 0, all_events());
     journal.append(with_rows(first.clone(), None, pending_approval)).await.unwrap();
     assert!(journal.append(first).await.is_err());
@@ -168,4 +169,14 @@ async fn x6_changes_to_audit_tables_are_detected() {
     sqlx::raw_sql(truncation).execute(&mut other).await.unwrap();
     let error = verify_audit(database(&address), Some(head)).await.unwrap_err();
     assert!(matches!(error, AuditError::Broken(ChainError::Truncated { n: 4, .. })), "{error}");
+}
+
+#[tokio::test]
+async fn e7_digest_key_is_created_once_for_each_database() {
+    let digest = Digest::hash_bytes(b"x");
+    let address = Postgres::shared().create_database().await;
+    let first = open(&address).await.digest_key().apply(digest);
+    assert_eq!(open(&address).await.digest_key().apply(digest), first);
+    let other = Postgres::shared().create_database().await;
+    assert_ne!(open(&other).await.digest_key().apply(digest), first);
 }

@@ -7,6 +7,7 @@ use crate::fixtures::{
 use greenroom::store::{Durability, Store, StoreOptions};
 use greenroom_actors::ports::Journal;
 use greenroom_core::{
+    json::Digest,
     policy::Settings,
     session::{ApprovalState, SessionStatus},
 };
@@ -81,11 +82,11 @@ async fn acknowledged_writes_survive_restart() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("green.db");
     let journal = open(&path).await;
-    assert_eq!((journal.migration().from_version, journal.migration().to_version), (0, 5));
+    assert_eq!((journal.migration().from_version, journal.migration().to_version), (0, 6));
     store_one_of_each(&journal).await;
     drop(journal);
     let journal = open(&path).await;
-    assert_eq!((journal.migration().from_version, journal.migration().to_version), (5, 5));
+    assert_eq!((journal.migration().from_version, journal.migration().to_version), (6, 6));
     assert_all_stored(&journal).await;
 }
 
@@ -138,4 +139,14 @@ fn commits_in_log(path: &Path) -> usize {
     const FRAME: usize = 24 + 4096;
     let log = std::fs::read(format!("{}-wal", path.display())).unwrap();
     log[HEADER..].chunks_exact(FRAME).filter(|frame| frame[4..8] != [0; 4]).count()
+}
+
+#[tokio::test]
+async fn e7_digest_key_is_created_once_for_each_database() {
+    let folder = tempfile::tempdir().unwrap();
+    let digest = Digest::hash_bytes(b"x");
+    let key_of = async |name: &str| open(&folder.path().join(name)).await.digest_key().clone();
+    let first = key_of("first.db").await.apply(digest);
+    assert_eq!(key_of("first.db").await.apply(digest), first);
+    assert_ne!(key_of("second.db").await.apply(digest), first);
 }

@@ -78,7 +78,8 @@ async fn x6_commit_and_audit_rows_are_stored_atomically() {
     let path = folder.path().join("green.db");
     let journal = open(&path).await;
     let pending_approval = vec![approval_row(1, 1, "alice", ApprovalState::Pending)];
-    let expected = entries_for_commit(session_id(1), &all_events(), &pending_approval);
+    let expected =
+        entries_for_commit(session_id(1), &all_events(), &pending_approval, journal.digest_key());
     assert!(!expected.is_empty());
     let first = commit(session_id(1), 0, all_events());
     let row = session_row(1, "alice", SessionStatus::Closed);

@@ -65,7 +65,7 @@ async fn d5_newer_database_is_rejected_unchanged() {
     drop(open(&path).await);
     execute(&mut second_connection(&path).await, "PRAGMA user_version = 99").await;
     let error = open_error(&path).await;
-    assert!(matches!(error, StoreError::SchemaTooNew { found: 99, known: 5, .. }), "{error}");
+    assert!(matches!(error, StoreError::SchemaTooNew { found: 99, known: 6, .. }), "{error}");
     let text = error.to_string();
     assert!(text.contains("green.db") && text.contains("99"), "{text}");
 
@@ -122,9 +122,9 @@ async fn second_migration_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("new/green.db");
     let first = store::migrate(&path).await.unwrap();
-    assert_eq!((first.from_version, first.to_version), (0, 5));
+    assert_eq!((first.from_version, first.to_version), (0, 6));
     let second = store::migrate(&path).await.unwrap();
-    assert_eq!((second.from_version, second.to_version), (5, 5));
+    assert_eq!((second.from_version, second.to_version), (6, 6));
     open(&path).await.check_health().await.unwrap();
 }
 
@@ -145,12 +145,13 @@ async fn d5_s8_children_are_found_after_migration_from_version_4() {
             GENERATED ALWAYS AS (content->>'$.parent.session_id') VIRTUAL",
         "CREATE INDEX sessions_by_parent ON sessions (parent, session_id) WHERE parent IS NOT NULL",
         "CREATE INDEX sessions_without_parent ON sessions (owner, session_id) WHERE parent IS NULL",
+        "DROP TABLE digest_key",
         "PRAGMA user_version = 4",
     ] {
         execute(&mut second_connection(&path).await, statement).await;
     }
     let journal = open(&path).await;
-    assert_eq!((journal.migration().from_version, journal.migration().to_version), (4, 5));
+    assert_eq!((journal.migration().from_version, journal.migration().to_version), (4, 6));
     let parent_filter = ParentFilter::ChildrenOf(session_id(1));
     let query = SessionQuery { parent_filter, limit: 9, ..SessionQuery::default() };
     let children = journal.list_sessions(query).await.unwrap();
@@ -204,7 +205,7 @@ async fn g16_read_only_open_rejects_unreadable_files_unchanged() {
 
     fs::write(&path, "").unwrap();
     let error = read_error(&path).await;
-    assert!(matches!(error, StoreError::SchemaTooOld { found: 0, known: 5, .. }), "{error}");
+    assert!(matches!(error, StoreError::SchemaTooOld { found: 0, known: 6, .. }), "{error}");
     assert!(error.to_string().contains("greenroom migrate"), "{error}");
     assert_eq!(fs::read(&path).unwrap(), b"");
 

@@ -6,6 +6,7 @@
 
 use crate::{
     ids::UserId,
+    json::float,
     policy::{BudgetLimit, BudgetPeriod},
     time::{Day, Timestamp},
 };
@@ -108,6 +109,7 @@ pub struct Budget {
     /// The measure.
     pub measure: BudgetMeasure,
     /// The limit; 0 or more.
+    #[serde(deserialize_with = "float::deserialize")]
     pub limit: f64,
 }
 
@@ -166,6 +168,7 @@ pub struct Expense {
     #[serde(rename = "what")]
     pub item: String,
     /// The amount.
+    #[serde(deserialize_with = "float::deserialize")]
     pub amount: f64,
 }
 

@@ -34,6 +34,8 @@ pub const DELEGATION_DEPTH_MAX: u32 = 8;
 /// Maximum nesting levels of a value from a model, a tool or a client: arguments of a call, or a
 /// result.
 pub const VALUE_LEVELS_MAX: u32 = 64;
+/// Maximum characters of a number in such a value.
+pub const NUMBER_BYTES_MAX: usize = 1_000;
 /// Maximum nesting levels of a mirrored event. Deeper arguments and answers are mirrored as text.
 pub const MIRRORED_LEVELS_MAX: u32 = 64;
 

@@ -1,5 +1,6 @@
 //! The usage of models, in tokens and in money (M6).
 
+use crate::json::float;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -46,7 +47,7 @@ pub struct ModelUsage {
     #[serde(flatten)]
     pub tokens: TokenUsage,
     /// US dollars; `None` if the price of any of the tokens is unknown, as opposed to 0.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "float::deserialize_option")]
     pub cost_usd: Option<f64>,
 }
 

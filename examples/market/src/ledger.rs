@@ -152,7 +152,9 @@ impl Inner {
         self.file.read_to_end(&mut bytes)?;
         let complete = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |last| last + 1);
         for line in bytes[..complete].split_inclusive(|&byte| byte == b'\n') {
-            let record: Record = serde_json::from_slice(line)
+            // Numbers in `effect`, which serde buffers, must come from a value.
+            let record: Record = serde_json::from_slice::<Value>(line)
+                .and_then(serde_json::from_value)
                 .map_err(|error| CatchUpError::NotARecord(self.records + 1, error))?;
             self.offset += line.len() as u64;
             self.apply_record(record);

@@ -9,14 +9,11 @@ use crate::cli::{
 };
 use greenroom_core::{
     Timestamp,
-    approval::{
-        BudgetRaiseRequest, Elicitation, ElicitationMode, PlanStep, PlanStepDecision,
-        RecordedAnswer, Role, Surface,
-    },
+    approval::{BudgetRaiseRequest, Elicitation, ElicitationMode, RecordedAnswer, Role, Surface},
     ids::{ApprovalId, CallId, RunId, SessionId, UserId},
-    json::Digest,
-    policy::Risk,
-    preflight::{Checklist, CostEstimate},
+    json::from_value,
+    policy::{Cost, Risk},
+    preflight::CostEstimate,
     session::ApprovalState,
 };
 use serde::Deserialize;
@@ -45,7 +42,7 @@ pub(super) struct ApprovalDetails {
     session_id: SessionId,
     run_id: RunId,
     user_id: UserId,
-    decisions: Vec<PlanStepDecision>,
+    decisions: Vec<StepDecisionDetails>,
     #[serde(default)]
     answer: Option<RecordedAnswer>,
     closed_at: Option<Timestamp>,
@@ -56,10 +53,10 @@ pub(super) struct ApprovalDetails {
 #[serde(tag = "kind", rename_all = "snake_case")]
 enum SubjectDetails {
     Plan {
-        steps: Vec<PlanStep>,
+        steps: Vec<PlanStepDetails>,
     },
     Budget(BudgetRaiseRequest),
-    Preflight(Checklist),
+    Preflight(ChecklistDetails),
     UnknownOutcome {
         call: UnknownOutcomeCall,
         why: String,
@@ -70,13 +67,65 @@ enum SubjectDetails {
     Other,
 }
 
+/// A call of a plan. The server sends a keyed digest.
+#[derive(Debug, Deserialize)]
+pub(super) struct PlanStepDetails {
+    pub(super) call_id: CallId,
+    pub(super) tool: String,
+    arguments: Value,
+    digest: String,
+    risk: Risk,
+    description: String,
+    why: String,
+    #[serde(default)]
+    cost: Option<Cost>,
+    #[serde(default)]
+    exceeds_budget: bool,
+}
+
+/// The decision on a call of a plan.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct StepDecisionDetails {
+    call_id: CallId,
+    approved: bool,
+    #[serde(default)]
+    reason: Option<String>,
+    by: UserId,
+    surface: Surface,
+    at: Timestamp,
+}
+
+/// The plan of a preflight.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ChecklistDetails {
+    steps: Vec<ChecklistStepDetails>,
+    estimated_cost: CostEstimate,
+    required_permissions: Vec<String>,
+    warnings: Vec<String>,
+}
+
+/// A step of a preflight.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ChecklistStepDetails {
+    position: u32,
+    description: String,
+    #[serde(default)]
+    tool_name: Option<String>,
+    #[serde(default)]
+    arguments: Option<Value>,
+    risk: Risk,
+    needs_approval: bool,
+}
+
 /// A call whose outcome is unknown.
 #[derive(Debug, Deserialize)]
 struct UnknownOutcomeCall {
     call_id: CallId,
     tool: String,
     arguments: Value,
-    digest: Digest,
+    digest: String,
     attempts: u32,
 }
 
@@ -103,11 +152,11 @@ enum OnDeadline {
 impl ApprovalDetails {
     pub(super) fn from_json(view: Value) -> anyhow::Result<Self> {
         use anyhow::Context as _;
-        serde_json::from_value(view).context("unexpected response from the server")
+        from_value(&view).context("unexpected response from the server")
     }
 
     /// Returns the steps of a plan; empty for other kinds.
-    pub(super) fn steps(&self) -> &[PlanStep] {
+    pub(super) fn steps(&self) -> &[PlanStepDetails] {
         match &self.subject {
             SubjectDetails::Plan { steps } => steps,
             SubjectDetails::Budget(_)
@@ -133,7 +182,7 @@ impl ApprovalDetails {
         }
     }
 
-    fn step_decision(&self, step: &PlanStep) -> Option<&PlanStepDecision> {
+    fn step_decision(&self, step: &PlanStepDetails) -> Option<&StepDecisionDetails> {
         self.decisions.iter().find(|decision| decision.call_id == step.call_id)
     }
 
@@ -242,7 +291,7 @@ pub(super) fn render_list(
 }
 
 /// Renders the steps of a preflight, one per line.
-fn push_planned_steps(out: &mut String, checklist: &Checklist, paint: ColorMode) {
+fn push_planned_steps(out: &mut String, checklist: &ChecklistDetails, paint: ColorMode) {
     for step in &checklist.steps {
         let tool = step.tool_name.as_deref().map(escape_unsafe).unwrap_or_default();
         let note = if step.needs_approval { "  needs approval" } else { "" };
@@ -253,7 +302,7 @@ fn push_planned_steps(out: &mut String, checklist: &Checklist, paint: ColorMode)
 }
 
 /// Renders a preflight in full: cost, required permissions, warnings, steps and arguments.
-fn push_checklist(out: &mut String, checklist: &Checklist, paint: ColorMode) {
+fn push_checklist(out: &mut String, checklist: &ChecklistDetails, paint: ColorMode) {
     let CostEstimate { input_tokens, output_tokens, estimated_usd } = checklist.estimated_cost;
     let price = match estimated_usd {
         Some(dollars) => format!("about {dollars:.4} USD"),
@@ -335,7 +384,7 @@ pub(super) fn render_details(
         }
         push_labelled(&mut out, 5, "Decision", &format_step_decision(approval.step_decision(step)));
         push_arguments(&mut out, &step.arguments);
-        push_labelled(&mut out, 5, "Digest", &step.digest.to_string());
+        push_labelled(&mut out, 5, "Digest", &escape_unsafe(&step.digest));
     }
     out
 }
@@ -369,7 +418,7 @@ fn push_unknown_outcome(out: &mut String, call: &UnknownOutcomeCall, why: &str, 
     push_labelled(out, 5, "Call", &call.call_id.to_string());
     push_labelled(out, 5, "Attempts", &call.attempts.to_string());
     push_arguments(out, &call.arguments);
-    push_labelled(out, 5, "Digest", &call.digest.to_string());
+    push_labelled(out, 5, "Digest", &escape_unsafe(&call.digest));
 }
 
 /// Renders an elicitation: its message, and its form fields or its URL.
@@ -420,11 +469,11 @@ fn surface_name(surface: Surface) -> &'static str {
     }
 }
 
-fn decision_label(decision: &PlanStepDecision) -> &'static str {
+fn decision_label(decision: &StepDecisionDetails) -> &'static str {
     if decision.approved { "approved" } else { "rejected" }
 }
 
-fn format_step_decision(decision: Option<&PlanStepDecision>) -> String {
+fn format_step_decision(decision: Option<&StepDecisionDetails>) -> String {
     let Some(decision) = decision else { return "none yet".to_owned() };
     let surface = surface_name(decision.surface);
     let by = escape_unsafe(decision.by.as_str());
@@ -476,7 +525,7 @@ pub(super) fn render_answer_result(
 #[serde(untagged)]
 pub(super) enum FirstAnswer {
     /// The decisions on a plan's steps.
-    Steps(Vec<PlanStepDecision>),
+    Steps(Vec<StepDecisionDetails>),
     /// The answer to an approval without steps.
     Answer(Box<RecordedAnswer>),
 }

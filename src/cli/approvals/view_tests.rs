@@ -12,7 +12,7 @@ fn now() -> Timestamp {
 fn step(call_id: &str, tool: &str, arguments: &Value) -> Value {
     json!({
         "call_id": call_id, "tool": tool, "arguments": arguments,
-        "digest": greenroom_core::json::Digest::hash_json(arguments),
+        "digest": "hmac-sha256:ab",
         "risk": "write_high_risk", "description": "Moves goods", "why": "level L1",
     })
 }
@@ -38,7 +38,7 @@ fn rejected(call_id: &str) -> Value {
     json!({
         "call_id": call_id, "approved": false, "by": "ann", "surface": "cli",
         "reason": "too dear", "at": "2026-01-01T12:00:05.000Z",
-        "digest": greenroom_core::json::Digest::hash_json(&json!({})),
+        "digest": "[redacted]",
     })
 }
 

@@ -1,6 +1,9 @@
 //! The messages of the server that the chat uses. Unknown members and message types are ignored.
 
-use greenroom_core::Timestamp;
+use greenroom_core::{
+    Timestamp,
+    json::{float, from_value},
+};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -85,7 +88,7 @@ pub(super) struct RequestUsage {
     pub(super) input_tokens: u64,
     #[serde(default)]
     pub(super) output_tokens: u64,
-    #[serde(default, rename = "costUSD")]
+    #[serde(default, rename = "costUSD", deserialize_with = "float::deserialize_option")]
     pub(super) cost_usd: Option<f64>,
 }
 
@@ -184,6 +187,6 @@ pub(super) struct PreflightStep {
 impl GatewayMessage {
     /// Parses a message. A message that does not fit becomes `Unknown`.
     pub(super) fn from_json(frame: Value) -> Self {
-        serde_json::from_value(frame).unwrap_or(Self::Unknown)
+        from_value(&frame).unwrap_or(Self::Unknown)
     }
 }

@@ -1,7 +1,7 @@
 //! The run of a case, collected from its frames, and its comparison with the expectations. Pure.
 
 use super::cases::{Case, ExpectedCall, ExpectedVerdict};
-use greenroom_core::text::truncate;
+use greenroom_core::{json::decimal::are_equal, text::truncate};
 use regex::Regex;
 use serde::Serialize;
 use serde_json::Value;
@@ -172,7 +172,7 @@ fn contains(value: &Value, expected: &Value) -> bool {
             value.len() == expected.len()
                 && value.iter().zip(expected).all(|(value, expected)| contains(value, expected))
         }
-        (Value::Number(value), Value::Number(expected)) => value.as_f64() == expected.as_f64(),
+        (Value::Number(value), Value::Number(expected)) => are_equal(value, expected),
         _ => value == expected,
     }
 }

@@ -265,7 +265,7 @@ fn encode_call_event(
     } else if let E::ApprovalRequested { approval } = event {
         let approvals = &followed_run.approvals;
         if !approvals.is_closed(seq, approval.approval_id) {
-            let view = redactor.redact_value(json!(ApprovalRequestView::from(&**approval)));
+            let view = redactor.redact_to_value(&ApprovalRequestView::from(&**approval));
             let is_decided = |call_id: &str| {
                 seq <= approvals.head
                     && approvals.decided_calls.iter().any(|id| id.to_string() == call_id)

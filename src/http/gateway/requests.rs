@@ -109,7 +109,7 @@ pub(super) async fn submit_request(
             };
             let is_decided =
                 |call: &str| row.decisions.iter().any(|step| step.call_id.to_string() == call);
-            let view = state.redactor.redact_value(json!(approvals::approval_view(&row)));
+            let view = state.redactor.redact_to_value(&approvals::approval_view(&row));
             let session_id = row.root.map(|_| row.session_id);
             let frame = |message| GatewayFrame { cursor: None, session_id, message };
             let messages = approval_messages(&view, &request_id, is_decided);
@@ -190,7 +190,7 @@ async fn find_or_create_session(
 ) -> Result<SessionRow, Problem> {
     // Requests that might belong to the same session are handled one at a time.
     static SESSION_LOCKS: [Mutex<()>; 16] = [const { Mutex::const_new(()) }; 16];
-    let digest = Digest::hash_json(&json!(["gateway request", principal.user, id]));
+    let digest = Digest::hash_canonical_text(&json!(["gateway request", principal.user, id]));
     let tag = u64::from_be_bytes(std::array::from_fn(|index| digest.as_bytes()[index])) >> 2;
     let _guard = SESSION_LOCKS[tag as usize % SESSION_LOCKS.len()].lock().await;
     let query = SessionQuery {

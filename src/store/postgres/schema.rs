@@ -14,6 +14,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../../migrations/postgres/0002_keys_and_audit.sql"),
     include_str!("../../../migrations/postgres/0003_spending.sql"),
     include_str!("../../../migrations/postgres/0004_children.sql"),
+    include_str!("../../../migrations/postgres/0005_digest_key.sql"),
 ];
 
 /// The schema version of this program.

@@ -6,6 +6,7 @@
 
 import { fromWebSocketFrame } from "./frames";
 import { Problem } from "./http";
+import { parseJson, stringifyJson } from "./json";
 import type { Frame, JsonObject } from "./types";
 
 /** The state of the connection. */
@@ -154,7 +155,7 @@ export class EventSocket {
 
   private handleMessage(text: string): void {
     this.restartProbe();
-    const message = JSON.parse(text) as JsonObject;
+    const message = parseJson(text) as JsonObject;
     const type = String(message.type);
     // An `error` frame of the dialect has an envelope and no status.
     if (type === "ack" || (type === "error" && typeof message.status === "number")) return this.handleReply(type, message);
@@ -187,7 +188,7 @@ export class EventSocket {
   private send(frame: Record<string, unknown>): number | null {
     if (this.socket?.readyState !== WebSocket.OPEN) return null;
     const id = this.nextId++;
-    this.socket.send(JSON.stringify({ id, ...frame }));
+    this.socket.send(stringifyJson({ id, ...frame }));
     return id;
   }
 }

@@ -1,5 +1,6 @@
 /** HTTP requests and their errors. The only module that calls `fetch`. */
 
+import { parseJson, stringifyJson } from "./json";
 import type { Json } from "./types";
 
 /** An error response of the server. `status` is 0 if the server is unreachable. */
@@ -62,7 +63,7 @@ async function request(method: string, path: string, body?: unknown, signal?: Ab
     response = await fetch(path, {
       method,
       headers,
-      body: body === undefined ? undefined : JSON.stringify(body),
+      body: body === undefined ? undefined : stringifyJson(body),
       signal: signal ? AbortSignal.any([signal, timeoutSignal]) : timeoutSignal,
       credentials: "same-origin",
     });
@@ -71,7 +72,7 @@ async function request(method: string, path: string, body?: unknown, signal?: Ab
     throw new Problem(0, "unreachable", "The server is unreachable.");
   }
   if (response.ok) return response;
-  const problemBody = (await response.json().catch(() => null)) as Record<string, Json> | null;
+  const problemBody = (await parseBody(response).catch(() => null)) as Record<string, Json> | null;
   const problem = new Problem(
     response.status,
     String(problemBody?.code ?? "unknown"),
@@ -82,9 +83,13 @@ async function request(method: string, path: string, body?: unknown, signal?: Ab
   throw problem;
 }
 
+async function parseBody<T>(response: Response): Promise<T> {
+  return parseJson(await response.text()) as T;
+}
+
 /** Sends a GET request and returns the JSON body. */
 export async function getJson<T>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T> {
-  return (await request("GET", buildUrl(path, query), undefined, signal)).json() as Promise<T>;
+  return parseBody<T>(await request("GET", buildUrl(path, query), undefined, signal));
 }
 
 /** Sends a GET request and returns the body as text. */
@@ -97,5 +102,5 @@ export async function getText(path: string, signal?: AbortSignal): Promise<strin
  */
 export async function sendJson<T>(method: "POST" | "PATCH" | "DELETE", path: string, body?: unknown): Promise<T> {
   const response = await request(method, path, body);
-  return (response.status === 204 ? null : response.json()) as Promise<T>;
+  return response.status === 204 ? (null as T) : parseBody<T>(response);
 }

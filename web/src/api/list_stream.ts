@@ -3,6 +3,8 @@
  * The connection is closed while the page is hidden, because a browser allows few connections per host.
  */
 
+import { parseJson } from "./json";
+
 /** The items that were added or changed, and the ids of the items that were removed. */
 export interface ListChange<T> {
   changed: T[];
@@ -32,7 +34,7 @@ export function followList<T>(path: string, listener: ListListener<T>): () => vo
     source = new EventSource(path);
     source.onopen = () => listener.onReset();
     source.onmessage = (message) => {
-      const { changed = [], gone = [] } = JSON.parse(String(message.data)) as Partial<ListChange<T>>;
+      const { changed = [], gone = [] } = parseJson(String(message.data)) as Partial<ListChange<T>>;
       listener.onChange({ changed, gone });
     };
     source.onerror = () => {

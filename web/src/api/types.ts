@@ -1,7 +1,9 @@
 /** The types of docs/protocol.md that the dashboard reads. Unknown fields are ignored. */
 
-/** Any JSON value. */
-export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
+import type { LosslessNumber } from "lossless-json";
+
+/** Any JSON value. A number that a JavaScript number would round is a `LosslessNumber`. */
+export type Json = null | boolean | number | LosslessNumber | string | Json[] | { [key: string]: Json };
 export type JsonObject = { [key: string]: Json };
 
 /** The risk class of a tool. */

@@ -1,6 +1,7 @@
 /** An approval of kind `budget`: raise the limit or stop the run. */
 
 import { useState } from "preact/hooks";
+import { isObject } from "../api/json";
 import type { Json, Approval } from "../api/types";
 import { Button } from "../components/ui";
 import { formatNumber } from "../components/format";
@@ -8,7 +9,7 @@ import type { AnswerState } from "./use_answer";
 
 const readAmount = (value: Json | undefined): number | null => {
   if (typeof value === "number") return value;
-  if (value !== null && typeof value === "object" && !Array.isArray(value)) return readAmount(value.amount);
+  if (isObject(value)) return readAmount(value.amount);
   return null;
 };
 
@@ -46,7 +47,7 @@ export function BudgetApproval({ approval, answerState }: { approval: Approval; 
 
 function formatUnit(measure: Json | undefined): string {
   if (typeof measure === "string") return measure === "usd" ? "USD" : measure;
-  if (measure && typeof measure === "object" && !Array.isArray(measure)) return String(measure.unit ?? Object.values(measure)[0] ?? "");
+  if (isObject(measure)) return String(measure.unit ?? Object.values(measure)[0] ?? "");
   return "";
 }
 

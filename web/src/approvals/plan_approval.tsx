@@ -5,6 +5,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { client, type ApprovalAnswer } from "../api/client";
+import { isNumber, stringifyJson } from "../api/json";
 import type { Json, JsonObject, PlanStep, Approval, Tool } from "../api/types";
 import { Icon } from "../components/icon";
 import { Button, AutofocusInput, RiskBadge, SegmentedControl, Toggle } from "../components/ui";
@@ -120,7 +121,7 @@ function PlanStepItem({ step, choice, isMultiple, onChange }: {
     onChange({ edited: null, isValid: true });
   };
   const edit = ({ value, isValid }: FormDraft) => {
-    const isUnchanged = JSON.stringify(value) === JSON.stringify(proposed);
+    const isUnchanged = stringifyJson(value) === stringifyJson(proposed);
     onChange({ edited: isUnchanged ? null : value, isValid });
   };
   return (
@@ -166,7 +167,7 @@ function ArgumentsEditor({ step, proposed, edited, onChange }: {
 /** Shows arguments as a compact table. */
 export function ArgumentsTable({ value }: { value: Json }) {
   const entries = Object.entries(asObject(value));
-  if (!entries.length) return value === null || typeof value === "object" ? <p class="hint">No arguments</p> : <pre class="raw-value"><EscapedText text={String(value)} /></pre>;
+  if (!entries.length) return value === null || (typeof value === "object" && !isNumber(value)) ? <p class="hint">No arguments</p> : <pre class="raw-value"><EscapedText text={String(value)} /></pre>;
   return (
     <dl class="arguments">
       {entries.map(([name, argument]) => (

@@ -1,5 +1,7 @@
 /** Derives form fields from the JSON schema of an object. Pure. */
 
+import { isInteger } from "lossless-json";
+import { isNumber, isObject, parseJson, parseNumber, stringifyJson } from "../api/json";
 import type { Json, JsonObject } from "../api/types";
 import { hasUnsafeChars, escapeUnsafeJson } from "../components/escaped_text";
 
@@ -28,7 +30,7 @@ export interface Field {
 }
 
 const obj = (value: Json | undefined): JsonObject | null =>
-  value !== null && typeof value === "object" && !Array.isArray(value) ? value : null;
+  isObject(value) ? value : null;
 
 /** Returns the fields of the schema, and those that exist only in the value. */
 export function schemaFields(schema: JsonObject | undefined, value: JsonObject): Field[] {
@@ -94,7 +96,7 @@ function fieldKind(schema: JsonObject, choices: FieldChoice[], value: Json | und
   if (choices.length) return "choice";
   const types = [schema.type].flat().filter((type) => type !== "null");
   const type = types.length === 1 ? types[0] : undefined;
-  switch (type ?? (value === null || value === undefined ? undefined : typeof value)) {
+  switch (type ?? (value === null || value === undefined ? undefined : isNumber(value) ? "number" : typeof value)) {
     case "string": return FORMATS[String(schema.format)] ?? "text";
     case "integer": return "integer";
     case "number": return "number";
@@ -129,7 +131,7 @@ export function parseField(kind: FieldKind, text: string, choices: FieldChoice[]
   switch (kind) {
     case "text": return { value: text };
     case "choice": return { value: choices.find((choice) => String(choice.value) === text)?.value ?? text };
-    case "choices": return { value: JSON.parse(text) as Json };
+    case "choices": return { value: parseJson(text) };
     case "boolean": return { value: text === "true" };
     case "email": return /^[^@\s]+@[^@\s]+$/.test(text) ? { value: text } : { error: "Enter an email address, such as ann@example.org." };
     case "url": return URL.canParse(text) ? { value: text } : { error: "Enter a URL, such as https://example.org." };
@@ -140,15 +142,15 @@ export function parseField(kind: FieldKind, text: string, choices: FieldChoice[]
     }
     case "number":
     case "integer": {
-      const value = Number(text);
-      if (text.trim() === "" || !Number.isFinite(value)) return { error: "Enter a number." };
-      if (kind === "integer" && !Number.isInteger(value)) return { error: "Enter an integer." };
+      const value = parseNumber(text);
+      if (value === null) return { error: "Enter a number." };
+      if (kind === "integer" && !(typeof value === "number" ? Number.isInteger(value) : isInteger(value.value))) return { error: "Enter an integer." };
       return { value };
     }
     case "json":
     case "escaped":
       try {
-        const value = JSON.parse(text) as Json;
+        const value = parseJson(text);
         return kind === "json" || typeof value === "string" ? { value } : { error: "Enter a JSON string in double quotes." };
       } catch {
         return { error: "Not valid JSON." };
@@ -162,7 +164,7 @@ export function formatField(kind: FieldKind, value: Json | undefined): string {
   switch (kind) {
     case "json": return escapeUnsafeJson(value, 2);
     case "escaped": return escapeUnsafeJson(value);
-    case "choices": return JSON.stringify(value);
+    case "choices": return stringifyJson(value);
     case "datetime": return formatLocalDateTime(String(value));
     default: return String(value);
   }

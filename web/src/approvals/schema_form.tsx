@@ -4,6 +4,7 @@
  */
 
 import { useId, useState } from "preact/hooks";
+import { isObject, parseJson, stringifyJson } from "../api/json";
 import type { Json, JsonObject } from "../api/types";
 import { EscapedText, escapeUnsafe } from "../components/escaped_text";
 import { type Field, type FieldKind, schemaFields, parseField, formatField } from "./schema_fields";
@@ -59,9 +60,9 @@ const MODES: Partial<Record<FieldKind, "decimal" | "email" | "url">> = { number:
 
 /** Checkboxes that select any number of choices. */
 function ChoiceList({ id, field, text, onInput }: { id: string; field: Field; text: string; onInput: (text: string) => void }) {
-  const selectedValues = text ? (JSON.parse(text) as Json[]) : [];
+  const selectedValues = text ? (parseJson(text) as Json[]) : [];
   const toggle = (value: Json) =>
-    onInput(JSON.stringify(selectedValues.includes(value) ? selectedValues.filter((entry) => entry !== value) : [...selectedValues, value]));
+    onInput(stringifyJson(selectedValues.includes(value) ? selectedValues.filter((entry) => entry !== value) : [...selectedValues, value]));
   return (
     <div class="choice-list" role="group" aria-labelledby={`${id}-label`}>
       {field.choices.map(({ value, label }) => (
@@ -109,5 +110,5 @@ function FieldInput({ field, text, touched, onInput }: {
 
 /** Returns the value if it is a JSON object, and an empty object otherwise. */
 export function asObject(value: Json | undefined): JsonObject {
-  return value !== null && typeof value === "object" && !Array.isArray(value) ? value : {};
+  return isObject(value) ? value : {};
 }

@@ -4,6 +4,7 @@
  */
 
 import { useState } from "preact/hooks";
+import { parseJson } from "../api/json";
 import type { Json, Approval } from "../api/types";
 import { Button } from "../components/ui";
 import { EscapedText } from "../components/escaped_text";
@@ -19,7 +20,7 @@ export function UnknownOutcomeApproval({ approval, answerState }: { approval: Ap
   const submitDecision = (decision: "retry" | "done" | "failed", value?: Json) => void answerState.submit(decision, { decision, ...(value === undefined ? {} : { value }) });
   const parseResult = (): Json => {
     try {
-      return JSON.parse(result) as Json;
+      return parseJson(result);
     } catch {
       return result;
     }

@@ -4,6 +4,8 @@
  * escapes the same characters in the same way (`src/cli/terminal.rs`).
  */
 
+import { stringifyJson } from "../api/json";
+
 /** The variation selector after a symbol. It selects the emoji form and hides nothing: `⚠️`. */
 const EMOJI_SELECTOR = "(?<=(?!\\u2800)[\\u2190-\\u2bff\\u{1f000}-\\u{1faff}])\\ufe0f";
 /** Characters to escape. Line breaks and tabs are excluded; lone surrogates are included. */
@@ -27,7 +29,7 @@ export function hasUnsafeChars(text: string): boolean {
  * value.
  */
 export function escapeUnsafeJson(value: unknown, indent?: number): string {
-  return JSON.stringify(value, null, indent).replace(UNSAFE_CHARS, (character) =>
+  return stringifyJson(value, indent).replace(UNSAFE_CHARS, (character) =>
     character.split("").map((unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`).join(""));
 }
 

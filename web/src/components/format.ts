@@ -1,5 +1,6 @@
 /** Formats times, numbers, money, names and JSON values for display. Pure. */
 
+import { isObject } from "../api/json";
 import type { Json, Risk, Usage } from "../api/types";
 import { escapeUnsafe, escapeUnsafeJson } from "./escaped_text";
 
@@ -112,7 +113,7 @@ export function formatInline(value: Json | undefined, max = 120): string {
 
 /** Formats arguments on one line: `region_id 10000002 · type_id 34`. */
 export function formatArguments(value: Json | undefined, max = 120): string {
-  if (value === null || typeof value !== "object" || Array.isArray(value)) return formatInline(value, max);
+  if (!isObject(value)) return formatInline(value, max);
   const parts = Object.entries(value).map(([name, argument]) =>
     `${formatInline(name, 40)} ${formatInline(argument, 40)}`);
   return formatInline(parts.join(" · "), max);

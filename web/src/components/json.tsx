@@ -1,6 +1,7 @@
 /** A viewer of JSON values: coloured, collapsible and with a copy button. */
 
 import { useState } from "preact/hooks";
+import { isNumber, stringifyJson } from "../api/json";
 import type { Json as Value } from "../api/types";
 import { IconButton } from "./ui";
 import { EscapedText } from "./escaped_text";
@@ -15,7 +16,7 @@ const TEXT_SHOWN = 2_000;
 export function JsonView({ value, label, open = 2 }: { value: Value | undefined; label: string; open?: number }) {
   const [copied, setCopied] = useState(false);
   const copy = () => {
-    void navigator.clipboard?.writeText(typeof value === "string" ? value : JSON.stringify(value, null, 2));
+    void navigator.clipboard?.writeText(typeof value === "string" ? value : stringifyJson(value, 2));
     setCopied(true);
     setTimeout(() => setCopied(false), 1500);
   };
@@ -42,7 +43,7 @@ function LongText({ text }: { text: string }) {
 
 function JsonNode({ value, name, open }: { value: Value; name?: string; open: number }) {
   const key = name !== undefined && <span class="json-key"><EscapedText text={name} />: </span>;
-  if (value === null || typeof value !== "object") {
+  if (value === null || typeof value !== "object" || isNumber(value)) {
     return <div class="json-line">{key}<JsonScalar value={value} /></div>;
   }
   const isList = Array.isArray(value);
@@ -75,8 +76,8 @@ function JsonBranch({ name, entries, isList, open }: {
   );
 }
 
-function JsonScalar({ value }: { value: null | boolean | number | string }) {
+function JsonScalar({ value }: { value: Exclude<Value, Value[] | { [key: string]: Value }> }) {
   if (value === null) return <span class="json-null">null</span>;
   if (typeof value === "string") return <span class="json-text">“<bdi><EscapedText text={truncate(value, TEXT_SHOWN)} /></bdi>”</span>;
-  return <span class={typeof value === "number" ? "json-number" : "json-bool"}>{String(value)}</span>;
+  return <span class={isNumber(value) ? "json-number" : "json-bool"}>{String(value)}</span>;
 }

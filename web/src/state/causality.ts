@@ -1,5 +1,6 @@
 /** Derives the causal links between the events of a session. Pure. */
 
+import { isObject } from "../api/json";
 import type { Frame, Json, JsonObject } from "../api/types";
 
 /** Causal links between events, by `seq`. An event has at most one cause. */
@@ -17,7 +18,7 @@ export function traceCauses(frames: Frame[]): CausalLinks {
 
 const text = (value: Json | undefined) => (typeof value === "string" ? value : "");
 const object = (value: Json | undefined): JsonObject =>
-  value !== null && typeof value === "object" && !Array.isArray(value) ? value : {};
+  isObject(value) ? value : {};
 
 /** Collects the links; keeps the last event of each message, call, approval, step and run. */
 class Tracer {

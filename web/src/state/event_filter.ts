@@ -1,6 +1,7 @@
 /** Filters and summarises events. Pure; fast enough for the whole event log. */
 
 import { fromFlat } from "../api/frames";
+import { isObject, stringifyJson } from "../api/json";
 import type { Frame } from "../api/types";
 
 /**
@@ -47,7 +48,7 @@ const haystacks = new WeakMap<Frame, string>();
 
 function haystack(frame: Frame): string {
   let searchText = haystacks.get(frame);
-  if (searchText === undefined) haystacks.set(frame, (searchText = JSON.stringify(frame.body).toLowerCase()));
+  if (searchText === undefined) haystacks.set(frame, (searchText = stringifyJson(frame.body).toLowerCase()));
   return searchText;
 }
 
@@ -60,17 +61,17 @@ export function toolOfEvent(frame: Frame): string {
 export function eventSummary(frame: Frame): string {
   const { body } = frame;
   const formatValue = (value: unknown) => {
-    const text = typeof value === "string" ? value : JSON.stringify(value);
+    const text = typeof value === "string" ? value : stringifyJson(value);
     const line = text.replace(/\s+/g, " ");
     return line.length > 180 ? `${line.slice(0, 179).replace(/[\ud800-\udbff]$/, "")}…` : line;
   };
   const parts: string[] = [];
-  if (body.event && typeof body.event === "object" && !Array.isArray(body.event)) {
+  if (isObject(body.event)) {
     const inner = fromFlat(body.event);
     return `${inner.agent}: ${inner.type}  ${eventSummary(inner)}`;
   }
   if (body.tool) parts.push(String(body.tool));
-  if (body.plan && typeof body.plan === "object" && !Array.isArray(body.plan)) parts.push(String(body.plan.purpose ?? ""), String(body.plan.max_risk_level ?? ""));
+  if (isObject(body.plan)) parts.push(String(body.plan.purpose ?? ""), String(body.plan.max_risk_level ?? ""));
   if (body.arguments !== undefined) parts.push(formatValue(body.arguments));
   if (body.result !== undefined) parts.push(`→ ${formatValue(body.result)}`);
   if (body.iteration !== undefined) parts.push(`iteration ${String(body.iteration)}`, String(body.model ?? ""));
@@ -79,9 +80,9 @@ export function eventSummary(frame: Frame): string {
   if (body.text) parts.push(`“${formatValue(body.text)}”`);
   if (body.error) parts.push(formatValue(body.error));
   if (body.reason) parts.push(formatValue(body.reason));
-  if (body.usage && typeof body.usage === "object" && !Array.isArray(body.usage)) parts.push(`${String(body.usage.input_tokens)} in, ${String(body.usage.output_tokens)} out`);
+  if (isObject(body.usage)) parts.push(`${String(body.usage.input_tokens)} in, ${String(body.usage.output_tokens)} out`);
   if (body.by && typeof body.by === "string") parts.push(`by ${body.by}`);
-  if (Array.isArray(body.steps) && frame.type === "approval_decided") parts.push(body.steps.map((step) => (step && typeof step === "object" && !Array.isArray(step) ? (step.approved ? "approved" : "rejected") : "")).join(", "));
+  if (Array.isArray(body.steps) && frame.type === "approval_decided") parts.push(body.steps.map((step) => (isObject(step) ? (step.approved ? "approved" : "rejected") : "")).join(", "));
   if (body.owner) parts.push(`owner ${String(body.owner)}`);
   return parts.filter(Boolean).join("  ");
 }

@@ -1,6 +1,7 @@
 /** Builds the timeline of a run: spans in lanes for the model, each tool and approvals. Pure. */
 
 import { fromFlat } from "../api/frames";
+import { isObject } from "../api/json";
 import type { Frame, Json, JsonObject } from "../api/types";
 
 /** The kind of a span. */
@@ -42,7 +43,7 @@ export const APPROVALS_LANE = "approvals";
 
 const text = (value: Json | undefined) => (typeof value === "string" ? value : "");
 const object = (value: Json | undefined): JsonObject =>
-  value !== null && typeof value === "object" && !Array.isArray(value) ? value : {};
+  isObject(value) ? value : {};
 
 /** Returns the timelines of a session's runs, oldest first. */
 export function buildRuns(frames: Frame[]): RunSpans[] {

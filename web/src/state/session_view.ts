@@ -4,6 +4,7 @@
  */
 
 import { fromFlat } from "../api/frames";
+import { isObject } from "../api/json";
 import type { RecordedAnswer, Frame, Json, JsonObject, Approval, ApprovalState, Risk, Usage } from "../api/types";
 import {
   type Attempt, type Call, type CallPhase, type ChildSession, type SessionView, EMPTY_VIEW, type SessionItem, type Feedback, type CallRating,
@@ -15,7 +16,7 @@ const str = (value: Json | undefined): string => (typeof value === "string" ? va
 const strOrNull = (value: Json | undefined): string | null => (typeof value === "string" ? value : null);
 const num = (value: Json | undefined): number => (typeof value === "number" ? value : 0);
 const obj = (value: Json | undefined): JsonObject | null =>
-  value !== null && typeof value === "object" && !Array.isArray(value) ? value : null;
+  isObject(value) ? value : null;
 const list = (value: Json | undefined): Json[] => (Array.isArray(value) ? value : []);
 
 /** Adds two usages. The cost of the sum is null if either cost is null. */

@@ -5,7 +5,7 @@
 
 use crate::{
     ids::{AttemptId, CallId},
-    json::validate_levels,
+    json::validate_value,
     limits::{
         ELICITATION_ANSWER_BYTES_MAX, ELICITATION_MESSAGE_BYTES_MAX, ELICITATION_SCHEMA_BYTES_MAX,
         ELICITATION_URL_BYTES_MAX,
@@ -125,7 +125,7 @@ fn validate_form_value(schema: &Value, value: &Value) -> Result<(), String> {
     if bytes > ELICITATION_ANSWER_BYTES_MAX {
         return Err(format!("`value`: {bytes} bytes; the limit is {ELICITATION_ANSWER_BYTES_MAX}"));
     }
-    validate_levels(value).map_err(|problem| format!("`value`: {problem}"))?;
+    validate_value(value).map_err(|problem| format!("`value`: {problem}"))?;
     // A field that the form does not define is probably a typo and would otherwise be ignored.
     if let Some(known) = schema["properties"].as_object()
         && let Some(name) = fields.keys().find(|name| !known.contains_key(name.as_str()))

@@ -4,7 +4,7 @@ use super::{DeadlineAction, PlanStep, PlanStepDecision, RecordedAnswer, Role, To
 use crate::{
     budget::{Budget, Expense},
     ids::{ApprovalId, CallId, RunId},
-    json::Digest,
+    json::{Digest, float},
     policy::Risk,
     preflight::Checklist,
     time::Timestamp,
@@ -60,8 +60,10 @@ pub struct BudgetRaiseRequest {
     /// The budget, with the limit in force.
     pub budget: Budget,
     /// The amount spent or reserved.
+    #[serde(deserialize_with = "float::deserialize")]
     pub spent: f64,
     /// The amount needed next; 0 if it is not known in advance (tokens, money).
+    #[serde(deserialize_with = "float::deserialize")]
     pub needed: f64,
     /// The expenses, largest first.
     pub spent_on: Vec<Expense>,

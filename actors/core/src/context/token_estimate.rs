@@ -52,7 +52,7 @@ fn assistant_message_bytes(message: &AssistantMessage) -> u64 {
 pub fn estimate_json_bytes(value: &Value) -> u64 {
     match value {
         Value::Null | Value::Bool(_) => 5,
-        Value::Number(_) => 8,
+        Value::Number(number) => number.as_str().len().max(8) as u64,
         Value::String(text) => text.len() as u64 + 2,
         Value::Array(items) => {
             2 + items.iter().map(|item| estimate_json_bytes(item) + 1).sum::<u64>()

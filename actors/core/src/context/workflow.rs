@@ -5,6 +5,7 @@
 
 use super::front_matter;
 use crate::{
+    json::to_template_value,
     limits::{
         WORKFLOW_BYTES_MAX, WORKFLOW_FUEL, WORKFLOW_INPUT_VALUE_BYTES_MAX, WORKFLOW_INPUTS_MAX,
         WORKFLOW_TEXT_BYTES_MAX, WORKFLOW_TOOLS_MAX,
@@ -12,9 +13,9 @@ use crate::{
     policy::Autonomy,
     text::{glob_matches, truncate},
 };
-use minijinja::{Environment, UndefinedBehavior, value::Serde};
+use minijinja::{Environment, UndefinedBehavior};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 use std::{collections::BTreeMap, fmt, io, sync::Arc};
 use utoipa::ToSchema;
 
@@ -244,7 +245,7 @@ impl Workflow {
         let absent = absent.map(|name| (name.clone(), Value::Null));
         let all: Map<String, Value> = inputs.clone().into_iter().chain(absent).collect();
         let mut text = BoundedWriter::default();
-        match template.render_captured_to(minijinja::Value::from(Serde(&all)), &mut text) {
+        match template.render_captured_to(to_template_value(&Value::Object(all)), &mut text) {
             Ok(_) => Ok(String::from_utf8_lossy(&text.0).trim().to_owned()),
             Err(_) if text.0.len() >= WORKFLOW_TEXT_BYTES_MAX => {
                 Err(format!("template: the text exceeds {WORKFLOW_TEXT_BYTES_MAX} bytes"))
@@ -264,7 +265,7 @@ impl WorkflowInputType {
         let fits = |value: &Value| match self {
             Self::String => value.is_string(),
             Self::Number => value.is_number(),
-            Self::Integer => value.is_i64() || value.is_u64(),
+            Self::Integer => value.as_number().is_some_and(is_integer_literal),
             Self::Boolean => value.is_boolean(),
         };
         let bytes = value.as_str().map_or(0, str::len);
@@ -276,6 +277,11 @@ impl WorkflowInputType {
         }
         parsed().filter(|value| fits(value)).ok_or_else(|| format!("must be {self}"))
     }
+}
+
+/// True if the number has no fraction and no exponent; its length does not matter.
+fn is_integer_literal(number: &Number) -> bool {
+    number.as_str().bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
 }
 
 impl fmt::Display for WorkflowInputType {

@@ -39,7 +39,7 @@ impl ChildTask {
 
     /// Returns the digest of the child's first message, computed as for any other message (S5).
     pub fn digest(&self) -> Digest {
-        Digest::hash_json(&json!({ "message": self.prompt }))
+        Digest::hash_canonical_text(&json!({ "message": self.prompt }))
     }
 
     /// Returns the beginning of the task, for session lists.

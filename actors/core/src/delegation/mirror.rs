@@ -3,7 +3,7 @@
 use crate::{
     call::ToolOutput,
     ids::{AgentName, CallId, SessionId},
-    json::is_deeper,
+    json::{from_value, is_deeper},
     limits::MIRRORED_LEVELS_MAX,
     session::{EventRecord, SessionEvent},
 };
@@ -46,7 +46,7 @@ fn limit_depth(event: SessionEvent) -> SessionEvent {
     if !is_deeper(&value, MIRRORED_LEVELS_MAX) {
         return event;
     }
-    serde_json::from_value(stringify_below(value, MIRRORED_LEVELS_MAX)).unwrap_or(event)
+    from_value(&stringify_below(value, MIRRORED_LEVELS_MAX)).unwrap_or(event)
 }
 
 fn stringify_below(value: Value, levels: u32) -> Value {

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     context::token_estimate,
-    json::validate_levels,
+    json::validate_value,
     limits,
     message::{Arguments, AssistantMessage, ProposedCall, Reasoning},
     usage::TokenUsage,
@@ -205,7 +205,7 @@ impl CallDraft {
 fn parse_arguments(text: &str) -> Result<Value, String> {
     let value = serde_json::from_str(text)
         .map_err(|error| format!("the arguments are not valid JSON: {error}"))?;
-    validate_levels(&value).map_err(|problem| format!("the arguments are {problem}"))?;
+    validate_value(&value).map_err(|problem| format!("the arguments are {problem}"))?;
     Ok(value)
 }
 
@@ -254,6 +254,26 @@ mod tests {
         let too_deep = arguments(&[&nested(65)], StopReason::ToolUse);
         let Arguments::Malformed { error, .. } = too_deep else { panic!("{too_deep:?}") };
         assert_eq!(error, "the arguments are nested deeper than 64 levels");
+    }
+
+    #[test]
+    fn m2_numbers_of_arguments_keep_every_digit() {
+        for number in [
+            "123456789012345678901234567890",
+            "0.1000000000000000055511151231257827",
+            "-0",
+            "1e+400",
+        ] {
+            let text = format!("{{\"n\":{number}}}");
+            let Arguments::Json(value) = arguments(&[&text], StopReason::ToolUse) else {
+                panic!("{text}");
+            };
+            assert_eq!(value.to_string(), text);
+        }
+        let long = format!("{{\"n\":{}}}", "1".repeat(limits::NUMBER_BYTES_MAX + 1));
+        let malformed = arguments(&[&long], StopReason::ToolUse);
+        let Arguments::Malformed { error, .. } = malformed else { panic!("{malformed:?}") };
+        assert!(error.ends_with("a number has 1001 characters; the limit is 1000"), "{error}");
     }
 
     #[test]

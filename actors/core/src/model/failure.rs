@@ -5,7 +5,7 @@
 //! and with API keys masked. The HTTP client calls [`from_response`] and [`parse_retry_after`]; the
 //! parsers call the rest.
 
-use crate::{limits, text, time::Timestamp};
+use crate::{limits, scrub::REDACTED, text, time::Timestamp};
 use chrono::DateTime;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -215,7 +215,7 @@ fn mask_keys(message: &str) -> String {
             let part = piece.trim_end_matches(separator);
             match is_key(part) {
                 true => {
-                    masked.push_str("(key)");
+                    masked.push_str(REDACTED);
                     masked.push_str(&piece[part.len()..]);
                 }
                 false => masked.push_str(piece),
@@ -302,9 +302,9 @@ mod tests {
     #[test]
     fn m3_keys_are_masked() {
         let body = r#"{"error":{"message":"Incorrect API key: sk-proj-abc_DEF123456, see (sk-1).\u0000"}}"#;
-        assert_eq!(message(401, body), "Incorrect API key: (key), see (sk-1).");
+        assert_eq!(message(401, body), "Incorrect API key: [redacted], see (sk-1).");
         let body = r#"{"error":"token Bearer abcdefgh12345678 refused"}"#;
-        assert_eq!(message(401, body), "token Bearer (key) refused");
+        assert_eq!(message(401, body), "token Bearer [redacted] refused");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::{limits, time::Day};
 use serde::{Deserialize, Deserializer, Serialize, de};
+use serde_json::Value;
 use std::fmt;
 use utoipa::ToSchema;
 
@@ -132,8 +133,12 @@ impl<'de> Deserialize<'de> for BudgetLimit {
                 self.visit_f64(amount as f64)
             }
             fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<BudgetLimit, A::Error> {
-                let table =
-                    BudgetLimitTable::deserialize(de::value::MapAccessDeserializer::new(map))?;
+                // A number that is not an integer also arrives as a map, because its text is kept.
+                let value = Value::deserialize(de::value::MapAccessDeserializer::new(map))?;
+                if let Some(amount) = value.as_f64() {
+                    return self.visit_f64(amount);
+                }
+                let table = BudgetLimitTable::deserialize(value).map_err(de::Error::custom)?;
                 BudgetLimit::validated(table.amount, table.unit, table.period)
             }
         }

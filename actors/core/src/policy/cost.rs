@@ -1,6 +1,7 @@
 //! The cost of a tool's calls (G5). Budgets are defined in [`crate::budget`].
 
 use super::{Expression, ExpressionContext};
+use crate::json::float;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use utoipa::ToSchema;
@@ -18,6 +19,7 @@ pub struct CostRule {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Cost {
     /// The amount: finite, 0 or more.
+    #[serde(deserialize_with = "float::deserialize")]
     pub amount: f64,
     /// The unit, e.g. `ISK` or `USD`.
     pub unit: String,

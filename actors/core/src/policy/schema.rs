@@ -192,6 +192,35 @@ mod tests {
         assert!(!validator.is_valid(&json!({"tree": [[], [1]]})));
     }
 
+    /// Numbers are compared exactly, and a huge exponent costs nothing.
+    #[test]
+    fn t3_schema_validates_numbers_of_any_length() {
+        let forty = "1".repeat(40);
+        for (schema, number, is_valid) in [
+            (json!({"type": "integer"}), "1.0", true),
+            (json!({"type": "integer"}), forty.as_str(), true),
+            (json!({"type": "integer"}), "1.5", false),
+            (json!({"type": "number", "maximum": 10}), forty.as_str(), false),
+            (json!({"maximum": 18446744073709551615_u64}), "18446744073709551616", false),
+            (json!({"maximum": 18446744073709551615_u64}), "18446744073709551615", true),
+            (json!({"minimum": 0}), "-0", true),
+            (json!({"minimum": 0}), "-1e-400", false),
+            (json!({"maximum": 10}), "1e999999999", false),
+            (json!({"maximum": 10}), "1e-999999999", true),
+            (json!({"multipleOf": 1}), forty.as_str(), true),
+            (json!({"multipleOf": 2}), forty.as_str(), false),
+            (json!({"multipleOf": 0.01}), "0.07", true),
+            (json!({"multipleOf": 3}), "1e999999999", false),
+            (json!({"enum": [1]}), "1.0", true),
+            (json!({"const": 100000}), "1E5", true),
+        ] {
+            let arguments = serde_json::from_str(&format!("{{\"n\":{number}}}")).unwrap();
+            let schema = json!({"type": "object", "properties": {"n": schema}});
+            let validator = compile(&schema).unwrap();
+            assert_eq!(validator.is_valid(&arguments), is_valid, "{schema} {number}");
+        }
+    }
+
     #[test]
     fn t3_invalid_schema_is_error_and_not_panic() {
         for schema in [json!(true), json!([]), json!({"type": 7}), json!({"type": "objekt"})] {

@@ -104,7 +104,8 @@ pub(super) fn qualified_name(server: &str, remote_name: &str) -> String {
 }
 
 fn name_with_digest(qualified: &str, origin: &RemoteToolKey, round: u64) -> String {
-    let digest = Digest::hash_json(&serde_json::json!([origin.0, origin.1, round])).to_string();
+    let name = serde_json::json!([origin.0, origin.1, round]);
+    let digest = Digest::hash_canonical_text(&name).to_string();
     let suffix = &digest[..8];
     // `qualified` is ASCII here, so bytes equal characters.
     let prefix = crate::text::truncate(qualified, NAME_CHARS_MAX - 1 - suffix.len());

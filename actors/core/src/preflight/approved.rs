@@ -59,7 +59,7 @@ impl ApprovedPreflight {
     /// Returns the position of the step that authorizes a call: an unused step with the same tool
     /// and arguments, or else, for a tool of at most [`Risk::WriteLowRisk`], an unused step with
     /// the same tool and no arguments. A tool whose risk exceeds the approved risk is not covered.
-    pub fn covering_step(&self, tool: &Tool, digest: Digest) -> Option<u32> {
+    pub fn covering_step(&self, tool: &Tool, arguments: &Value) -> Option<u32> {
         let fits = |step: &&ApprovedPreflightStep| {
             !step.skipped
                 && !self.used_positions.contains(&step.position)
@@ -67,7 +67,9 @@ impl ApprovedPreflight {
                 && step.server.as_deref() == Some(&*tool.server)
                 && tool.risk <= step.risk
         };
-        let has_arguments = |step: &&ApprovedPreflightStep| step.digest == Some(digest);
+        let has_arguments = |step: &&ApprovedPreflightStep| {
+            step.digest.is_some_and(|digest| digest.matches(arguments))
+        };
         let covers_any_arguments = |step: &&ApprovedPreflightStep| {
             step.digest.is_none() && tool.risk <= Risk::WriteLowRisk
         };
@@ -149,12 +151,12 @@ mod tests {
         let buy = |n: u64| Some(json!({"quantity": n}));
         let mut plan = plan(vec![step(1, "buy", buy(1), high), step(2, "buy", buy(1), high)]);
         let tool = Tool::for_tests("buy", high);
-        let digest = Digest::hash_json(&json!({"quantity": 1}));
-        assert_eq!(plan.covering_step(&tool, digest), Some(1));
+        let arguments = json!({"quantity": 1});
+        assert_eq!(plan.covering_step(&tool, &arguments), Some(1));
         plan.used_positions.insert(1);
-        assert_eq!(plan.covering_step(&tool, digest), Some(2));
+        assert_eq!(plan.covering_step(&tool, &arguments), Some(2));
         plan.used_positions.insert(2);
-        assert_eq!(plan.covering_step(&tool, digest), None);
+        assert_eq!(plan.covering_step(&tool, &arguments), None);
     }
 
     #[test]
@@ -168,9 +170,8 @@ mod tests {
             ..step(1, "a", no_fields.clone(), high)
         };
         let without_tool = ApprovedPreflightStep { tool_name: None, ..step(1, "a", None, low) };
-        let empty = Digest::hash_json(&json!({}));
-        let other = Digest::hash_json(&json!({"n": 1}));
-        for (step, tool, risk, digest, is_covered) in [
+        let (empty, other) = (&json!({}), &json!({"n": 1}));
+        for (step, tool, risk, arguments, is_covered) in [
             (step(1, "a", no_fields.clone(), high), "a", high, empty, true),
             (step(1, "a", no_fields.clone(), high), "a", high, other, false),
             (step(1, "a", no_fields.clone(), high), "b", high, empty, false),
@@ -184,7 +185,7 @@ mod tests {
             (other_server, "a", high, empty, false),
         ] {
             let position =
-                plan(vec![step.clone()]).covering_step(&Tool::for_tests(tool, risk), digest);
+                plan(vec![step.clone()]).covering_step(&Tool::for_tests(tool, risk), arguments);
             assert_eq!(position.is_some(), is_covered, "{step:?} {tool} {risk}");
         }
     }
@@ -194,8 +195,8 @@ mod tests {
         let low = Risk::WriteLowRisk;
         let plan = plan(vec![step(1, "a", None, low), step(2, "a", Some(json!({})), low)]);
         let tool = Tool::for_tests("a", low);
-        assert_eq!(plan.covering_step(&tool, Digest::hash_json(&json!({}))), Some(2));
-        assert_eq!(plan.covering_step(&tool, Digest::hash_json(&json!({"n": 1}))), Some(1));
+        assert_eq!(plan.covering_step(&tool, &json!({})), Some(2));
+        assert_eq!(plan.covering_step(&tool, &json!({"n": 1})), Some(1));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! form and the form sent to clients are the same.
 
 use crate::{
-    json::Digest,
+    json::{Digest, float},
     policy::{Cost, Risk},
     usage::{ModelPrice, ModelUsage, TokenUsage},
 };
@@ -63,7 +63,7 @@ pub struct CostEstimate {
     /// Output tokens.
     pub output_tokens: u64,
     /// US dollars; `None` if the price is unknown, as opposed to 0.
-    #[serde(rename = "estimatedUSD")]
+    #[serde(rename = "estimatedUSD", deserialize_with = "float::deserialize_option")]
     pub estimated_usd: Option<f64>,
 }
 

@@ -13,7 +13,7 @@ use crate::{
     ids::{
         AgentName, ApprovalId, AttemptId, CallId, GrantId, MessageId, RunId, Seq, SessionId, UserId,
     },
-    json::Digest,
+    json::{Digest, float},
     message::{Arguments, Message, Reasoning},
     model::delta::StopReason,
     policy::{Autonomy, Cost, Risk, Settings},
@@ -27,8 +27,8 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 /// A committed event with its envelope. The log supplies the session's id and agent; a record does
-/// not repeat them.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// not repeat them. `event_decoder` decodes it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct EventRecord {
     /// The event's sequence number in the session.
     pub seq: Seq,
@@ -330,9 +330,14 @@ pub enum SessionEvent {
         /// The tool's name.
         tool: String,
         /// The amount done.
+        #[serde(deserialize_with = "float::deserialize")]
         progress: f64,
         /// The total amount, if the tool reported it.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(
+            default,
+            deserialize_with = "float::deserialize_option",
+            skip_serializing_if = "Option::is_none"
+        )]
         total: Option<f64>,
         /// The tool's progress text.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -483,8 +488,10 @@ pub enum SessionEvent {
         /// The budget with its effective limit.
         budget: Budget,
         /// The amount spent or reserved.
+        #[serde(deserialize_with = "float::deserialize")]
         spent: f64,
         /// The amount needed next; 0 if it is not known in advance.
+        #[serde(deserialize_with = "float::deserialize")]
         needed: f64,
     },
     /// A human raised a budget, for this session and the budget's period.

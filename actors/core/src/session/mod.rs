@@ -13,6 +13,7 @@
 pub mod decide;
 mod effect;
 mod event;
+mod event_decoder;
 mod evolve;
 mod history;
 mod input;

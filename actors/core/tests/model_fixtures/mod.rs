@@ -188,7 +188,7 @@ fn anthropic_streams() -> Vec<Fixture> {
                 [425, 40, 300],
                 vec![
                     call("toolu_1", "note", r#"{"text":"😀 \"é"}"#),
-                    call("toolu_2", "sum", r#"{"of":[1,25.0]}"#),
+                    call("toolu_2", "sum", r#"{"of":[1,2.5e1]}"#),
                 ],
             ),
         },

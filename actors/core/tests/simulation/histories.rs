@@ -132,11 +132,11 @@ fn d7_history_of_this_version_contains_every_event_type() {
     }
 }
 
-fn histories_folder() -> PathBuf {
+pub(crate) fn histories_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/histories")
 }
 
-fn read_log(path: &Path) -> Vec<EventRecord> {
+pub(crate) fn read_log(path: &Path) -> Vec<EventRecord> {
     let text = fs::read_to_string(path).expect("the history can be read");
     let record = |line| serde_json::from_str(line).expect("an old event can be read");
     text.lines().map(record).collect()

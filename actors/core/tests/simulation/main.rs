@@ -3,8 +3,9 @@
 //!
 //! [`properties`] runs short simulations and shrinks failing ones, [`long_run`] runs a configurable
 //! number of steps, [`interleavings`] lets several users decide on one plan concurrently, and
-//! [`histories`] replays recorded logs.
+//! [`histories`] replays recorded logs, and [`digest_forms`] continues some of them.
 
+mod digest_forms;
 mod elicitation_history;
 mod exclusive_locks;
 mod histories;

@@ -120,7 +120,7 @@ function CallDetail({ call, session_id }: { call: Call; session_id: string }) {
       <dl class="facts">
         <div><dt>Risk</dt><dd><RiskBadge risk={call.risk} /></dd></div>
         {call.allowedBy && <div><dt>Allowed by</dt><dd>{allowedByText(call.allowedBy)}</dd></div>}
-        <div><dt>Digest</dt><dd><code title={call.digest}>{call.digest.slice(0, 12)}</code></dd></div>
+        <div><dt>Digest</dt><dd><code title={call.digest}>{call.digest.replace(/^.*:/, "").slice(0, 12)}</code></dd></div>
       </dl>
       {ENDED_PHASES.has(call.phase) && <CallFeedback session_id={session_id} call={call} />}
     </div>

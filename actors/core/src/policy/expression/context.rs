@@ -2,12 +2,17 @@
 
 use super::CEL_ENV;
 use crate::{
+    json::decimal::to_exact_f64,
     limits,
     policy::{BudgetLimit, JudgeContext},
+    text::truncate,
 };
 use cel::{Context, Value as CelValue, objects::Key};
-use serde_json::Value;
+use serde_json::{Number, Value};
 use std::{collections::HashMap, fmt};
+
+/// Maximum bytes of a path in an error.
+const PATH_BYTES_MAX: usize = 128;
 
 /// The variables of one call, with their size.
 pub struct ExpressionContext {
@@ -33,10 +38,10 @@ pub(super) const SESSION_FIELDS: [&str; 5] =
 
 impl ExpressionContext {
     /// Creates the variables for a call with these arguments. Fails if the arguments are nested too
-    /// deeply.
+    /// deeply, or contain a number that the language can't represent exactly.
     pub fn new(arguments: &Value, judge_context: &JudgeContext<'_>) -> Result<Self, String> {
         let mut converter = CelConverter::default();
-        let arguments = converter.value(arguments, 1)?;
+        let arguments = converter.value(arguments, 1).map_err(|error| error.to_string())?;
         let (user, session) = (converter.user(judge_context), converter.session(judge_context));
         let mut context = Context::with_env(CEL_ENV.clone());
         context.add_variable_from_value("args", arguments);
@@ -59,6 +64,15 @@ impl fmt::Debug for ExpressionContext {
     }
 }
 
+/// Converts a number. An integer literal is an `int`, so `5` and `5.0` have different types.
+fn number_value(number: &Number) -> Result<CelValue, ConversionError> {
+    if let Some(whole) = number.as_i64() {
+        return Ok(CelValue::Int(whole));
+    }
+    let float = to_exact_f64(number);
+    float.map(CelValue::Float).ok_or(ConversionError::InexactNumber { path: String::new() })
+}
+
 /// Converts values to CEL values and counts them.
 #[derive(Default)]
 struct CelConverter {
@@ -66,31 +80,66 @@ struct CelConverter {
     bytes: u64,
 }
 
-impl CelConverter {
-    fn value(&mut self, value: &Value, depth: usize) -> Result<CelValue, String> {
+/// The reason why arguments can't be converted.
+enum ConversionError {
+    TooDeep,
+    /// `path` leads from the converted value to the number, as in `/items/0/price`.
+    InexactNumber {
+        path: String,
+    },
+}
+
+impl ConversionError {
+    fn within(self, key: impl fmt::Display) -> Self {
+        match self {
+            Self::TooDeep => Self::TooDeep,
+            Self::InexactNumber { path } => Self::InexactNumber { path: format!("/{key}{path}") },
+        }
+    }
+}
+
+impl fmt::Display for ConversionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let depth_max = limits::EXPRESSION_ARGUMENTS_DEPTH_MAX;
-        if depth > depth_max {
-            return Err(format!("the arguments are nested deeper than {depth_max} levels"));
+        match self {
+            Self::TooDeep => write!(f, "the arguments are nested deeper than {depth_max} levels"),
+            Self::InexactNumber { path } => {
+                let path = truncate(path, PATH_BYTES_MAX);
+                write!(
+                    f,
+                    "`{path}`: an expression of the policy can't represent the number exactly"
+                )
+            }
+        }
+    }
+}
+
+impl CelConverter {
+    fn value(&mut self, value: &Value, depth: usize) -> Result<CelValue, ConversionError> {
+        if depth > limits::EXPRESSION_ARGUMENTS_DEPTH_MAX {
+            return Err(ConversionError::TooDeep);
         }
         self.values += 1;
         Ok(match value {
             Value::Null => CelValue::Null,
             Value::Bool(truth) => CelValue::Bool(*truth),
-            Value::Number(number) => match number.as_i64() {
-                Some(whole) => CelValue::Int(whole),
-                None => CelValue::Float(number.as_f64().unwrap_or(f64::NAN)),
-            },
+            Value::Number(number) => number_value(number)?,
             Value::String(text) => self.text(text),
             Value::Array(items) => {
-                let items: Result<Vec<_>, _> =
-                    items.iter().map(|item| self.value(item, depth + 1)).collect();
-                items?.into()
+                let mut list = Vec::with_capacity(items.len());
+                for (index, item) in items.iter().enumerate() {
+                    let item = self.value(item, depth + 1);
+                    list.push(item.map_err(|error| error.within(index))?);
+                }
+                list.into()
             }
             Value::Object(members) => {
                 let mut map = HashMap::with_capacity(members.len());
                 for (name, member) in members {
                     self.bytes += name.len() as u64;
-                    map.insert(Key::from(name.as_str()), self.value(member, depth + 1)?);
+                    let member = self.value(member, depth + 1);
+                    let member = member.map_err(|error| error.within(name))?;
+                    map.insert(Key::from(name.as_str()), member);
                 }
                 map.into()
             }

@@ -227,8 +227,7 @@ impl DecisionBuilder<'_> {
         let PlanStepDecision { call_id, reason, by, edited, .. } = decision;
         let arguments = edited.unwrap_or_else(|| step.arguments.clone());
         // The arguments were edited in this answer, or before the call needed another approval.
-        let is_edited =
-            self.call(call_id).is_some_and(|call| call.digest != Digest::hash_json(&arguments));
+        let is_edited = self.call(call_id).is_some_and(|call| !call.digest.matches(&arguments));
         let edit = is_edited.then(|| ArgumentEdit { arguments: arguments.clone(), reason });
         self.allow_call(call_id, &arguments, CallAuthorization::Approval { approval_id, by }, edit);
         let is_reserved = self.call(call_id).is_some_and(|call| call.reservation.is_some());
@@ -310,7 +309,7 @@ fn changed_arguments(
 ) -> Result<Option<Value>, RedactionPlaceholderError> {
     let Some(arguments) = answer.arguments.clone() else { return Ok(None) };
     validate_no_placeholders(&step.arguments, &arguments)?;
-    Ok((Digest::hash_json(&arguments) != step.digest).then_some(arguments))
+    Ok((!step.digest.matches(&arguments)).then_some(arguments))
 }
 
 /// Returns true if `answer` repeats `first`: the same user, decision, arguments and `for_session`.
@@ -322,9 +321,12 @@ fn is_same_answer(
     user: &UserId,
 ) -> bool {
     let Ok(changed) = changed_arguments(step, answer) else { return false };
-    let digest = changed.as_ref().map_or(step.digest, Digest::hash_json);
+    let has_same_arguments = match &changed {
+        Some(arguments) => first.digest.matches(arguments),
+        None => first.digest == step.digest,
+    };
     let is_same_decision = first.approved == answer.approved && first.by == *user;
-    is_same_decision && first.digest == digest && first.for_session.as_ref() == for_session
+    is_same_decision && has_same_arguments && first.for_session.as_ref() == for_session
 }
 
 /// Checks that an answer decides at least one step, and no step twice.

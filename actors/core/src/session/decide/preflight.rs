@@ -273,7 +273,12 @@ impl DecisionBuilder<'_> {
         let is_other_tool = tool_name != original.tool_name;
         let kept = original.arguments.clone().filter(|_| !is_other_tool);
         let arguments = edit.arguments.clone().or(kept);
-        let digest = arguments.as_ref().map(Digest::hash_json);
+        let is_unchanged =
+            |digest: &Digest| arguments.as_ref().is_some_and(|now| digest.matches(now));
+        let digest = original
+            .digest
+            .filter(is_unchanged)
+            .or_else(|| arguments.as_ref().map(Digest::hash_json));
         let mut description =
             edit.description.clone().unwrap_or_else(|| original.description.clone());
         description.truncate(description.floor_char_boundary(PREFLIGHT_TEXT_BYTES_MAX));
@@ -338,7 +343,7 @@ impl DecisionBuilder<'_> {
         arguments: &Value,
     ) -> Option<CallAuthorization> {
         let plan = self.active.run.as_ref()?.preflight.approved()?;
-        let step = plan.covering_step(tool, Digest::hash_json(arguments))?;
+        let step = plan.covering_step(tool, arguments)?;
         Some(CallAuthorization::Preflight {
             approval_id: plan.approval_id,
             step,

@@ -7,7 +7,7 @@ use crate::{
     approval::{ApprovalSubject, RecordedAnswer, Resolution, UnknownOutcome},
     call::{CallFailureReason, ToolOutput},
     ids::{ApprovalId, CallId},
-    json::validate_levels,
+    json::validate_value,
     limits,
     policy::Verdict,
     session::{CallAuthorization, SessionEvent},
@@ -130,7 +130,7 @@ fn to_tool_output(
     request: &UnknownOutcome,
     bytes_max: usize,
 ) -> Result<ToolOutput, Rejection> {
-    validate_levels(&value).map_err(|problem| {
+    validate_value(&value).map_err(|problem| {
         let problem = format!("the result is {problem}");
         Rejection::InvalidAnswer { problem }
     })?;

@@ -119,3 +119,61 @@ fn e7_edit_with_placeholder_is_rejected_and_plan_stays_open() {
     }
     harness.apply(harness.overall_answer("p1", true, "ann")).unwrap();
 }
+
+/// A number beyond 64 bits, one beyond the precision of floating point, and one beyond its range.
+const NUMBERS: [&str; 3] =
+    ["123456789012345678901234567890", "0.1000000000000000055511151231257827", "1e+400"];
+
+fn with_number(number: &str) -> Value {
+    serde_json::from_str(&format!("{{\"n\":{number}}}")).unwrap()
+}
+
+#[test]
+fn m2_numbers_reach_the_tool_with_every_digit_proposed_or_edited() {
+    for number in NUMBERS {
+        let arguments_passed = |edited: Option<Value>| {
+            let proposed = if edited.is_some() { json!({"n": 1}) } else { with_number(number) };
+            let mut harness = with_pending_call(proposed);
+            let input = match edited {
+                Some(edited) => edit(&harness, "c1", true, edited),
+                None => harness.overall_answer("p1", true, "ann"),
+            };
+            let decision = harness.apply(input).unwrap();
+            let [crate::session::Effect::StartTool { arguments, .. }] = &decision.effects[..]
+            else {
+                panic!("{:?}", decision.effects);
+            };
+            arguments.to_value().to_string()
+        };
+        let expected = format!("{{\"n\":{number}}}");
+        assert_eq!(arguments_passed(None), expected);
+        assert_eq!(arguments_passed(Some(with_number(number))), expected);
+    }
+}
+
+#[test]
+fn m2_edit_to_an_equal_number_changes_nothing() {
+    let mut harness = with_pending_call(json!({"n": 1}));
+    harness.check(
+        edit(&harness, "c1", true, json!({"n": 1.0})),
+        r#"
+        approval_decided p1 +c1 by ann closed @r1.1
+        tool_call_allowed c1 by ann p1 @r1.1
+        tool_call_attempt_started c1 a2 #1 @r1.1
+        > start_tool c1 a2 high
+        = decided closed
+    "#,
+    );
+}
+
+#[test]
+fn x4_edit_with_too_long_number_is_rejected_and_plan_stays_open() {
+    let mut harness = with_pending_call(json!({"n": 1}));
+    let number = "1".repeat(crate::limits::NUMBER_BYTES_MAX + 1);
+    harness.check(
+        edit(&harness, "c1", true, with_number(&number)),
+        "! invalid edit of c1: the arguments are not supported: a number has 1001 characters; the \
+         limit is 1000",
+    );
+    assert_eq!(harness.state.active.approvals.len(), 1);
+}

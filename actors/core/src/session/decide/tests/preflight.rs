@@ -129,7 +129,7 @@ fn g14_approved_step_does_not_cover_other_arguments() {
     harness.check(
         harness.model_calls(&[
             ScriptedCall::Valid("high", json!({"quantity": 1_000_000})),
-            ScriptedCall::Valid("high", json!({"quantity": 1000.0})),
+            ScriptedCall::Valid("high", json!({"quantity": "1000"})),
             ScriptedCall::Valid("high2", json!({"quantity": 1000})),
         ]),
         "
@@ -139,6 +139,22 @@ fn g14_approved_step_does_not_cover_other_arguments() {
         tool_call_started c2 high write_high_risk @r1.1
         tool_call_started c3 high2 write_high_risk @r1.1
         approval_requested p2 (Execute 3 tools) c1 c2 c3 write_high_risk within Some(60) @r1.1
+    ",
+    );
+}
+
+#[test]
+fn m2_g14_approved_step_covers_equal_numbers() {
+    let mut harness = with_approved_preflight(json!([step("high", json!({"quantity": 1000}))]));
+    harness.check(
+        harness.model_calls(&[ScriptedCall::Valid("high", json!({"quantity": 1000.0}))]),
+        "
+        message_completed M1 '' @r1.1
+        step_completed ToolUse 10 @r1.1
+        tool_call_started c1 high write_high_risk @r1.1
+        tool_call_allowed c1 by ann p1 step 1 @r1.1
+        tool_call_attempt_started c1 a3 #1 @r1.1
+        > start_tool c1 a3 high
     ",
     );
 }

@@ -1,16 +1,22 @@
-//! Redacts secrets in JSON that cannot be parsed because it was truncated or badly written by a
-//! model (E7).
+//! Redacts the values of quoted secret keys in text: JSON inside a sentence, and JSON that cannot be
+//! parsed because it was truncated or badly written by a model (E7).
 //!
-//! A quoted text is a key if a colon follows its closing quote, no matter how malformed the text
-//! before it is. The number of backslashes before a quote determines its string nesting level. The
-//! scan is one pass; a redacted value keeps its quotes, and all other text is unchanged.
+//! A quoted text is a key if a colon or an equals sign follows its closing quote, no matter how
+//! malformed the text before it is. The number of backslashes before a quote determines its string
+//! nesting level. The scan is one pass; a redacted value keeps its quotes, and all other text is
+//! unchanged.
 
-use super::{REDACTED, is_secret_key};
+use super::{
+    REDACTED,
+    secret_keys::{KeyKind, SecretKeys},
+};
 use memchr::memchr2_iter;
 use std::{borrow::Cow, ops::Range};
 
 /// Maximum nesting levels of strings within strings at which escaped keys are decoded.
 const UNESCAPE_DEPTH_MAX: usize = 4;
+/// Maximum bytes of a key, with its escapes. A longer quoted text is not a key.
+const KEY_BYTES_MAX: usize = 512;
 
 /// A single (as in Python) or double quote and the backslashes directly before it.
 #[derive(Clone, Copy)]
@@ -38,15 +44,15 @@ impl Quote {
 }
 
 /// The extent of a value under a secret key.
-struct SecretSpan {
+pub(super) struct SecretSpan {
     /// Index after the value.
-    end: usize,
+    pub(super) end: usize,
     /// The ranges of the opening and the closing quote to write around the placeholder.
-    delimiters: [Range<usize>; 2],
+    pub(super) delimiters: [Range<usize>; 2],
 }
 
-/// Returns `text` with the values of secret keys replaced, or `None` if it has none.
-pub(super) fn redact_malformed(text: &str) -> Option<String> {
+/// Returns `text` with the values of quoted secret keys replaced, or `None` if it has none.
+pub(super) fn redact_quoted_keys(text: &str, keys: &SecretKeys) -> Option<String> {
     let bytes = text.as_bytes();
     let mut clean = String::new();
     let mut copied = 0;
@@ -63,10 +69,8 @@ pub(super) fn redact_malformed(text: &str) -> Option<String> {
         };
         let key_start = opening.position + 1;
         let key_end = (quote.position - quote.backslashes).max(key_start);
-        if !is_secret_escaped_key(&text[key_start..key_end]) {
-            continue;
-        }
-        let Some(value) = secret_span(bytes, start, quote) else { continue };
+        let kind = kind_of_escaped_key(&text[key_start..key_end], keys);
+        let Some(value) = secret_span(text, start, quote, kind) else { continue };
         let [open, close] = value.delimiters.map(|range| &text[range]);
         clean.extend([&text[copied..start], open, REDACTED, close]);
         copied = value.end;
@@ -75,8 +79,11 @@ pub(super) fn redact_malformed(text: &str) -> Option<String> {
     (copied > 0).then(|| clean + &text[copied..])
 }
 
-/// True if the key is secret after up to [`UNESCAPE_DEPTH_MAX`] levels of unescaping.
-fn is_secret_escaped_key(key: &str) -> bool {
+/// Returns the kind of the key after up to [`UNESCAPE_DEPTH_MAX`] levels of unescaping.
+fn kind_of_escaped_key(key: &str, keys: &SecretKeys) -> KeyKind {
+    if key.len() > KEY_BYTES_MAX {
+        return KeyKind::Plain;
+    }
     let mut key = Cow::Borrowed(key);
     for _ in 0..UNESCAPE_DEPTH_MAX {
         if !key.contains('\\') {
@@ -85,22 +92,32 @@ fn is_secret_escaped_key(key: &str) -> bool {
         let Ok(plain) = serde_json::from_str::<String>(&format!("\"{key}\"")) else { break };
         key = Cow::Owned(plain);
     }
-    is_secret_key(&key)
+    keys.kind(&key)
 }
 
-/// Returns the index at which a value starts if a colon follows at `index`, with optional space.
+/// Returns the index at which a value starts if a colon, `=` or `=>` follows at `index`, with
+/// optional space.
 fn find_value_start(bytes: &[u8], index: usize) -> Option<usize> {
     let skip_space = |index: usize| {
         let space = bytes[index..].iter().take_while(|byte| byte.is_ascii_whitespace());
         index + space.count()
     };
-    let colon = skip_space(index);
-    (bytes.get(colon) == Some(&b':')).then(|| skip_space(colon + 1))
+    let separator = skip_space(index);
+    let length = match bytes[separator..] {
+        [b'=', b'>', ..] => 2,
+        [b':' | b'=', ..] => 1,
+        _ => return None,
+    };
+    Some(skip_space(separator + length))
 }
 
-/// Returns the span of the value at `start` under a key whose closing quote is `key`. `None` for
-/// an empty value and for `null`.
-fn secret_span(bytes: &[u8], start: usize, key: Quote) -> Option<SecretSpan> {
+/// Returns the span of the value at `start` under a key of the given kind whose closing quote is
+/// `key`. `None` if the value is visible.
+fn secret_span(text: &str, start: usize, key: Quote, kind: KeyKind) -> Option<SecretSpan> {
+    let bytes = text.as_bytes();
+    if kind == KeyKind::Plain || text[start..].starts_with(REDACTED) {
+        return None;
+    }
     let slashes = bytes[start..].iter().take_while(|byte| **byte == b'\\').count();
     let key_quote = key.position - key.backslashes..key.position + 1;
     match bytes.get(start + slashes)? {
@@ -110,18 +127,54 @@ fn secret_span(bytes: &[u8], start: usize, key: Quote) -> Option<SecretSpan> {
             delimiters: [key_quote.clone(), key_quote],
         }),
         _ => {
-            let is_scalar =
-                |byte: &&u8| !matches!(byte, b',' | b'}' | b']') && !byte.is_ascii_whitespace();
-            let end = start + bytes[start..].iter().take_while(is_scalar).count();
-            let is_empty = matches!(&bytes[start..end], b"" | b"null");
-            (!is_empty).then(|| SecretSpan { end, delimiters: [key_quote.clone(), key_quote] })
+            let end = scalar_end(bytes, start);
+            let is_visible = is_visible_scalar(&text[start..end], kind);
+            (!is_visible).then(|| SecretSpan { end, delimiters: [key_quote.clone(), key_quote] })
         }
     }
 }
 
+/// Returns the index after an unquoted value: a number, a word, or a word with quoted or bracketed
+/// content, such as `String("…")` and `Object {…}` in Rust's debug notation.
+fn scalar_end(bytes: &[u8], start: usize) -> usize {
+    let mut index = start;
+    while let Some(byte) = bytes.get(index) {
+        match byte {
+            b'"' => {
+                let inside = &bytes[index + 1..];
+                index += 1 + memchr::memchr(b'"', inside).unwrap_or(inside.len());
+            }
+            b'{' | b'[' => return nested_end(bytes, index, 0),
+            b',' | b'}' | b']' => break,
+            byte if byte.is_ascii_whitespace() => {
+                let is_name = bytes[start..index].iter().all(u8::is_ascii_alphabetic);
+                let opens = matches!(bytes.get(index + 1), Some(b'{' | b'['));
+                if index == start || !is_name || !opens {
+                    break;
+                }
+            }
+            _ => {}
+        }
+        index += 1;
+    }
+    index.min(bytes.len())
+}
+
+/// True for unquoted values that are no secret: nothing, a boolean, and the number of a count.
+pub(super) fn is_visible_scalar(text: &str, kind: KeyKind) -> bool {
+    const NOTHING: [&str; 7] = ["", "null", "none", "nil", "undefined", "true", "false"];
+    let is_number = || {
+        text.starts_with(|first: char| first.is_ascii_digit() || first == '-')
+            && text.bytes().all(|byte| byte.is_ascii_digit() || b".,_+-eE%".contains(&byte))
+    };
+    kind == KeyKind::Plain
+        || NOTHING.iter().any(|nothing| text.eq_ignore_ascii_case(nothing))
+        || (kind == KeyKind::Count && is_number())
+}
+
 /// Returns the span of a string: up to its closing quote, the end of an enclosing string, or the
 /// end of `bytes`.
-fn string_span(bytes: &[u8], start: usize, slashes: usize, sign: u8) -> SecretSpan {
+pub(super) fn string_span(bytes: &[u8], start: usize, slashes: usize, sign: u8) -> SecretSpan {
     let inside = start + slashes + 1;
     let end = Quote::all(bytes, inside).find(|quote| quote.byte == sign && quote.closes(slashes));
     let (end, close) = match end {
@@ -136,7 +189,7 @@ fn string_span(bytes: &[u8], start: usize, slashes: usize, sign: u8) -> SecretSp
 
 /// Returns the index after the object or array at `start`: after its closing bracket, at the end
 /// of an enclosing string, or the end of `bytes`.
-fn nested_end(bytes: &[u8], start: usize, own_slashes: usize) -> usize {
+pub(super) fn nested_end(bytes: &[u8], start: usize, own_slashes: usize) -> usize {
     let (mut depth, mut slashes) = (0_usize, 0);
     let mut open_quote = None;
     for (position, byte) in bytes.iter().enumerate().skip(start) {
@@ -177,14 +230,41 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
+    fn redact(text: &str) -> Option<String> {
+        redact_quoted_keys(text, &SecretKeys::default())
+    }
+
     /// Malformed texts and their redacted forms.
     const CASES: &[(&str, &str)] = &[
         (r#"{"a":1,"password":"LEAK","n":"#, r#"{"a":1,"password":"[redacted]","n":"#),
         (r#"{"password":"LE"#, r#"{"password":"[redacted]"#),
         (r#"{"password":"L\"E\\\"AK\\","b":2"#, r#"{"password":"[redacted]","b":2"#),
         (r#"[{"token" : 12345, "b": 1}"#, r#"[{"token" : "[redacted]", "b": 1}"#),
-        (r#"{"token":true}}"#, r#"{"token":"[redacted]"}}"#),
-        (r#"{"token":null, "token":"#, r#"{"token":null, "token":"#),
+        (r#"{"token":tru3}}"#, r#"{"token":"[redacted]"}}"#),
+        (
+            r#"{"token":null, "a_token":true, "token":"#,
+            r#"{"token":null, "a_token":true, "token":"#,
+        ),
+        (r#"{"max_tokens":5, "tokens":["L"], x"#, r#"{"max_tokens":5, "tokens":"[redacted]", x"#),
+        // In a sentence, and in other notations.
+        (
+            r#"login failed {"password":"LEAK","n":1} (it's over)"#,
+            r#"login failed {"password":"[redacted]","n":1} (it's over)"#,
+        ),
+        (r#"got "api_keys" = ['LEAK', 'LEAK'] today"#, r#"got "api_keys" = "[redacted]" today"#),
+        (
+            r#"Object {"password": String("LEAK, LEAK"), "n": Number(1)}"#,
+            r#"Object {"password": "[redacted]", "n": Number(1)}"#,
+        ),
+        (
+            r#"{"tokens": Array [String("LEAK")], "secret": Object {"a": String("LEAK")}, "b"#,
+            r#"{"tokens": "[redacted]", "secret": "[redacted]", "b"#,
+        ),
+        (r#"{'secret' => 'LEAK'}"#, r#"{'secret' => '[redacted]'}"#),
+        (
+            r#"{"password":"[redacted]","token":[redacted]}"#,
+            r#"{"password":"[redacted]","token":[redacted]}"#,
+        ),
         (r#"{"secret":{"a":["}",{}]},"b":{"#, r#"{"secret":"[redacted]","b":{"#),
         (r#"{"secret":["LEAK",{"a":"#, r#"{"secret":"[redacted]""#),
         // Surplus and missing quotes.
@@ -207,7 +287,7 @@ mod tests {
     #[test]
     fn e7_secret_keys_in_malformed_json_are_redacted() {
         for (text, redacted) in CASES {
-            assert_eq!(redact_malformed(text).as_deref().unwrap_or(text), *redacted, "{text}");
+            assert_eq!(redact(text).as_deref().unwrap_or(text), *redacted, "{text}");
         }
     }
 
@@ -216,7 +296,7 @@ mod tests {
         for text in
             ["{not json", r#"{"max_tokens":1,"say":"password","#, r#"["token","a"#, "{\"", ""]
         {
-            assert_eq!(redact_malformed(text), None, "{text}");
+            assert_eq!(redact(text), None, "{text}");
         }
     }
 
@@ -231,14 +311,14 @@ mod tests {
             }
             let mut text = value.to_string();
             text.truncate(text.floor_char_boundary(cut.min(text.len())));
-            let redacted = redact_malformed(&text).unwrap_or(text);
+            let redacted = redact(&text).unwrap_or(text);
             let rest = redacted.replace(&*before, "");
             prop_assert!(!rest.contains(['X', 'Y', 'Z']) || before.contains(['X', 'Y', 'Z']), "{redacted}");
         }
 
         #[test]
         fn e7_arbitrary_text_never_panics(text in r#"[{\[]([{}\[\],:"' \\]|"token"|\\"secret\\"|\PC|\n){0,60}"#) {
-            let redacted = redact_malformed(&text);
+            let redacted = redact(&text);
             prop_assert!(redacted.is_none_or(|redacted| redacted.contains(REDACTED)));
         }
     }
