@@ -143,7 +143,7 @@ fn payloads() -> Vec<(&'static str, Value)> {
     ]
     .concat();
     let children = child_payloads(&payloads);
-    payloads.into_iter().chain(children).collect()
+    payloads.into_iter().chain(children).chain(queue_payloads()).collect()
 }
 
 fn session_and_message_payloads() -> Vec<(&'static str, Value)> {
@@ -177,6 +177,17 @@ fn session_and_message_payloads() -> Vec<(&'static str, Value)> {
             }),
         ),
         ("message_discarded", json!({"message_id": "m", "reason": "cut"})),
+    ]
+}
+
+/// Returns events of queued messages (S10).
+fn queue_payloads() -> Vec<(&'static str, Value)> {
+    vec![
+        (
+            "queued_message_changed",
+            json!({"message_id": "r-1", "text": "hello", "digest": DIGEST, "by": "u"}),
+        ),
+        ("queued_message_withdrawn", json!({"message_id": "r-1", "by": "u"})),
     ]
 }
 
@@ -395,7 +406,7 @@ fn child_payloads(payloads: &[(&'static str, Value)]) -> Vec<(&'static str, Valu
 }
 
 /// The number of event types.
-const EVENT_TYPE_COUNT: usize = 43;
+const EVENT_TYPE_COUNT: usize = 45;
 
 /// Returns the index of the event's type. A new type gets the next index.
 fn event_index(event: &SessionEvent) -> usize {
@@ -444,6 +455,8 @@ fn event_index(event: &SessionEvent) -> usize {
         E::ContextCompactionFailed { .. } => 39,
         E::ChildEvent { .. } => 41,
         E::ChildGone { .. } => 42,
+        E::QueuedMessageChanged { .. } => 43,
+        E::QueuedMessageWithdrawn { .. } => 44,
     }
 }
 
