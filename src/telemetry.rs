@@ -204,6 +204,8 @@ impl Meter for SessionMeter {
             | E::SessionClosed { .. }
             | E::MessageQueued { .. }
             | E::MessageAccepted { .. }
+            | E::QueuedMessageChanged { .. }
+            | E::QueuedMessageWithdrawn { .. }
             | E::MessageStarted { .. }
             | E::MessageCompleted { .. }
             | E::MessageDiscarded { .. }

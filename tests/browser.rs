@@ -97,6 +97,11 @@ fn w2_event_list_shows_a_hundred_thousand_events() {
 }
 
 #[test]
+fn s10_queued_messages_are_edited_and_withdrawn() {
+    run_scenario("queued_messages");
+}
+
+#[test]
 fn w7_pages_have_no_accessibility_violations_in_both_themes() {
     run_scenario("accessibility");
 }

@@ -30,6 +30,10 @@ pub enum AuditAction {
     SessionPurged,
     /// A run was cancelled.
     RunCancelled,
+    /// A queued message was changed; `digest` is the digest of the change.
+    QueuedMessageChanged,
+    /// A queued message was withdrawn.
+    QueuedMessageWithdrawn,
     /// A call was allowed, by the policy, a grant or an approval.
     ToolCallAllowed,
     /// A call was denied by policy.
@@ -154,13 +158,15 @@ pub struct AuditEntry {
 
 impl AuditAction {
     /// All actions, in the order of the variants.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 24] = [
         Self::SessionCreated,
         Self::SessionForked,
         Self::SessionSettingsChanged,
         Self::SessionClosed,
         Self::SessionPurged,
         Self::RunCancelled,
+        Self::QueuedMessageChanged,
+        Self::QueuedMessageWithdrawn,
         Self::ToolCallAllowed,
         Self::AuthorizationDenied,
         Self::ApprovalRequested,
@@ -188,6 +194,8 @@ impl AuditAction {
             Self::SessionClosed => "session_closed",
             Self::SessionPurged => "session_purged",
             Self::RunCancelled => "run_cancelled",
+            Self::QueuedMessageChanged => "queued_message_changed",
+            Self::QueuedMessageWithdrawn => "queued_message_withdrawn",
             Self::ToolCallAllowed => "tool_call_allowed",
             Self::AuthorizationDenied => "authorization_denied",
             Self::ApprovalRequested => "approval_requested",

@@ -72,6 +72,25 @@ impl CommitEntries<'_> {
             SessionEvent::SessionClosed { by } => {
                 entry(AuditAction::SessionClosed, AuditOutcome::Done, Some(AuditActor::from_user(by)))
             }
+            SessionEvent::QueuedMessageChanged { message_id, text: _, digest, preflight, by } => {
+                AuditEntry {
+                    digest: Some(self.digest_key.apply(*digest)),
+                    details: Some(json!({"message_id": message_id, "preflight": preflight})),
+                    ..entry(
+                        AuditAction::QueuedMessageChanged,
+                        AuditOutcome::Done,
+                        Some(AuditActor::from_user(by)),
+                    )
+                }
+            }
+            SessionEvent::QueuedMessageWithdrawn { message_id, by } => AuditEntry {
+                details: Some(json!({"message_id": message_id})),
+                ..entry(
+                    AuditAction::QueuedMessageWithdrawn,
+                    AuditOutcome::Done,
+                    Some(AuditActor::from_user(by)),
+                )
+            },
             SessionEvent::RunCancelled { by, message_id: _, usage: _ } => {
                 entry(AuditAction::RunCancelled, AuditOutcome::Cancelled, Some(AuditActor::from_user(by)))
             }

@@ -276,6 +276,30 @@ fn x6_every_decision_of_a_session_has_its_entry() {
 }
 
 #[test]
+fn s10_x6_change_and_withdrawal_of_queued_message_have_entries_without_text() {
+    let (at, message_id) = ("1970-01-01T00:00:01.000Z", || MessageId::parse("m").unwrap());
+    let changed = E::QueuedMessageChanged {
+        message_id: message_id(),
+        text: SECRET.into(),
+        digest: digest(),
+        preflight: true,
+        by: user("ada"),
+    };
+    assert_eq!(
+        entries_json(changed),
+        json!([{"at": at, "action": "queued_message_changed", "outcome": "done",
+            "user": "ada", "digest": keyed_digest(),
+            "details": {"message_id": "m", "preflight": true}}])
+    );
+    let withdrawn = E::QueuedMessageWithdrawn { message_id: message_id(), by: user("root") };
+    assert_eq!(
+        entries_json(withdrawn),
+        json!([{"at": at, "action": "queued_message_withdrawn", "outcome": "done",
+            "user": "root", "details": {"message_id": "m"}}])
+    );
+}
+
+#[test]
 fn x6_events_without_a_decision_make_no_audit_entry() {
     let message_id = || MessageId::parse("m").unwrap();
     let attempt_id = AttemptId(Uuid::nil());

@@ -92,7 +92,7 @@ pub(super) fn encode_source_event<'a>(
 }
 
 /// All frame types of this dialect, in alphabetical order.
-pub const FRAME_TYPES: [&str; 47] = [
+pub const FRAME_TYPES: [&str; 49] = [
     "approval_cancelled",
     "approval_decided",
     "approval_escalated",
@@ -118,6 +118,8 @@ pub const FRAME_TYPES: [&str; 47] = [
     "message_started",
     "preflight_approved",
     "preflight_skipped",
+    "queued_message_changed",
+    "queued_message_withdrawn",
     "run_started",
     SERVER_DRAINING,
     "session_closed",
@@ -355,6 +357,11 @@ fn encode_event<'a>(record: &'a EventRecord, redactor: &Redactor) -> EncodedEven
         E::MessageAccepted { message_id, text, digest: _ } => {
             typed_event("message_accepted", TypedPayload::MessageAccepted { message_id, text })
         }
+        E::QueuedMessageChanged { message_id, text, digest: _, preflight: _, by } => json_event(
+            "queued_message_changed",
+            json!({"message_id": message_id, "text": text, "by": by}),
+        ),
+        E::QueuedMessageWithdrawn { .. } => stored_event("queued_message_withdrawn", event),
         E::MessageStarted { .. } => stored_event("message_started", event),
         // Reasoning blocks are not published: they are signed by the provider.
         E::MessageCompleted { message_id, text, reasoning: _, stop_reason, stopped } => {

@@ -79,6 +79,13 @@ fn e1_session_and_message_events_are_encoded() {
         let expected = json!({"message_id": "m", "text": "hi", "delivery": delivery});
         check("message_queued", &queued, "message_queued", expected);
     }
+    check(
+        "queued_message_changed",
+        &json!({"message_id": "m", "text": "hi", "digest": DIGEST, "preflight": true, "by": "u"}),
+        "queued_message_changed",
+        json!({"message_id": "m", "text": "hi", "by": "u"}),
+    );
+    assert_stored_frame("queued_message_withdrawn", json!({"message_id": "m", "by": "u"}));
     assert_stored_frame("message_started", json!({"message_id": "m"}));
     check(
         "message_completed",

@@ -151,7 +151,7 @@ fn payloads() -> Vec<(&'static str, Value)> {
         "retries_exhausted": true, "attempts": 4,
     });
     let failed = [("tool_call_failed", exhausted)];
-    payloads.into_iter().chain(children).chain(calls_of_children).chain(failed).collect()
+    payloads.into_iter().chain(children).chain(calls_of_children).chain(failed).chain(queue_payloads()).collect()
 }
 
 fn session_and_message_payloads() -> Vec<(&'static str, Value)> {
@@ -185,6 +185,17 @@ fn session_and_message_payloads() -> Vec<(&'static str, Value)> {
             }),
         ),
         ("message_discarded", json!({"message_id": "m", "reason": "cut"})),
+    ]
+}
+
+/// Returns events of queued messages (S10).
+fn queue_payloads() -> Vec<(&'static str, Value)> {
+    vec![
+        (
+            "queued_message_changed",
+            json!({"message_id": "r-1", "text": "hello", "digest": DIGEST, "by": "u"}),
+        ),
+        ("queued_message_withdrawn", json!({"message_id": "r-1", "by": "u"})),
     ]
 }
 
@@ -427,7 +438,7 @@ fn child_call_payloads(own: &[(&'static str, Value)]) -> Vec<(&'static str, Valu
 }
 
 /// The number of event types.
-const EVENT_TYPE_COUNT: usize = 43;
+const EVENT_TYPE_COUNT: usize = 45;
 
 /// Returns the index of the event's type. A new type gets the next index.
 fn event_index(event: &SessionEvent) -> usize {
@@ -476,6 +487,8 @@ fn event_index(event: &SessionEvent) -> usize {
         E::ContextCompactionFailed { .. } => 39,
         E::ChildEvent { .. } => 41,
         E::ChildGone { .. } => 42,
+        E::QueuedMessageChanged { .. } => 43,
+        E::QueuedMessageWithdrawn { .. } => 44,
     }
 }
 

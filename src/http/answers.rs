@@ -375,6 +375,8 @@ async fn send_answer(
         Ok(
             other @ (Reply::Done
             | Reply::Submitted { .. }
+            | Reply::Repeated { .. }
+            | Reply::QueueUpdated { .. }
             | Reply::Steered { .. }
             | Reply::Cancelled { .. }),
         ) => Err(unexpected_reply(&other)),

@@ -24,7 +24,7 @@ use greenroom_core::{
     cursor::Cursor,
     ids::{ApprovalId, MessageId, RunId, Seq, SessionId, UserId},
     policy::{Autonomy, SettingsPatch},
-    session::SessionRow,
+    session::{QueuedMessageStatus, SessionRow},
     trace_context::TraceContext,
     usage::ModelUsage,
 };
@@ -254,8 +254,7 @@ async fn chat(
     };
     sse::check_subscriber_limit(&state, &session)?;
     let submitted = commands::submit_message(&state, &caller.0, &session, message).await?;
-    let collected =
-        collect(&state, &session, cursor_before(submitted.seq), submitted.run_id).await?;
+    let collected = collect(&state, &session, cursor_before(submitted.seq), &submitted).await?;
     chat_response(&state, &session, &submitted, collected)
 }
 
@@ -271,6 +270,9 @@ struct ChatResponse {
     /// The last step of the run so far.
     iterations: u32,
     outcome: ChatOutcome,
+    /// Set if the message was changed or removed while it was queued.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message_status: Option<QueuedMessageStatus>,
     /// The model usage of a completed run.
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<ModelUsage>,
@@ -331,6 +333,7 @@ fn chat_response(
         tool_results: collected.calls,
         iterations: collected.last_step,
         outcome,
+        message_status: collected.queued_status.or(submitted.queued_status),
         usage,
         plan_id: approval.as_ref().map(|approval| approval.approval_id),
         plan: approval.map(|approval| ApprovalRequestView::from(&*approval)),

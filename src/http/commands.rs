@@ -14,8 +14,8 @@ use greenroom_core::{
     limits::TITLE_CHARS_MAX,
     policy::{Autonomy, SettingsPatch, session_settings},
     session::{
-        ApprovalRow, Input, NewMessage, OnBusy, Reply, SessionRow, SessionState, SessionStatus,
-        evolve,
+        ApprovalRow, Input, NewMessage, OnBusy, QueuedMessageStatus, Reply, SessionRow,
+        SessionState, SessionStatus, evolve,
     },
     trace_context::TraceContext,
 };
@@ -163,7 +163,7 @@ pub(super) async fn fork_session(
 }
 
 /// Returns the state of the session after event `at_seq`.
-async fn replay(
+pub(super) async fn replay(
     state: &AppState,
     session_id: SessionId,
     at_seq: Seq,
@@ -249,11 +249,14 @@ pub(super) struct MessageRequest {
 }
 
 /// A message that a session accepted.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct SubmittedMessage {
+    pub(super) message_id: MessageId,
     pub(super) run_id: RunId,
     pub(super) seq: Seq,
     pub(super) repeated: bool,
+    /// Set if the message was changed or removed while it was queued (S10).
+    pub(super) queued_status: Option<QueuedMessageStatus>,
 }
 
 /// The handling of a message that arrives while a run is active (S4).
@@ -274,13 +277,19 @@ impl MessageRequest {
         }
     }
 
+    /// Returns an error if the text of a message exceeds the limit.
+    pub(super) fn validate_text(state: &AppState, text: &str) -> Result<(), Problem> {
+        let max = state.limits.message_bytes_max;
+        if text.len() <= max {
+            return Ok(());
+        }
+        let detail = format!("`message`: {} bytes; the limit is {max}", text.len());
+        Err(Problem::too_large("message_too_large", detail, max))
+    }
+
     /// Validates the message independently of the session's state.
     pub(super) fn validate(&self, state: &AppState) -> Result<BusyAction, Problem> {
-        let max = state.limits.message_bytes_max;
-        if self.message.len() > max {
-            let detail = format!("`message`: {} bytes; the limit is {max}", self.message.len());
-            return Err(Problem::too_large("message_too_large", detail, max));
-        }
+        Self::validate_text(state, &self.message)?;
         if self.message.trim().is_empty() && self.workflow.is_none() {
             return Err(Problem::invalid("message", "`message` must not be empty"));
         }
@@ -317,8 +326,8 @@ pub(super) async fn submit_message(
     let digest = message_digest(&text, preflight, workflow.as_ref());
     let workflow = workflows::start_requested_workflow(state, &session.agent, workflow).await?;
     let message_id = message_id.unwrap_or_else(new_id);
-    let text = text.into();
-    let message = NewMessage { message_id, text, digest, preflight, workflow, traceparent };
+    let (id, text) = (message_id.clone(), text.into());
+    let message = NewMessage { message_id: id, text, digest, preflight, workflow, traceparent };
     let input = match busy_action {
         BusyAction::Submit(on_busy) => Input::SubmitMessage { message, on_busy },
         BusyAction::Interrupt => {
@@ -326,13 +335,17 @@ pub(super) async fn submit_message(
         }
     };
     match state.runtime.execute(session.session_id, input).await? {
-        Reply::Submitted { run_id, seq, repeated } => {
-            Ok(SubmittedMessage { run_id, seq, repeated })
+        Reply::Submitted { run_id, seq } | Reply::Steered { run_id, seq, .. } => {
+            let queued_status = None;
+            Ok(SubmittedMessage { message_id, run_id, seq, repeated: false, queued_status })
         }
-        Reply::Steered { run_id, seq, .. } => Ok(SubmittedMessage { run_id, seq, repeated: false }),
-        other @ (Reply::Done | Reply::Answered { .. } | Reply::Cancelled { .. }) => {
-            Err(unexpected_reply(&other))
+        Reply::Repeated { run_id, seq, queued_status } => {
+            Ok(SubmittedMessage { message_id, run_id, seq, repeated: true, queued_status })
         }
+        other @ (Reply::Done
+        | Reply::QueueUpdated { .. }
+        | Reply::Answered { .. }
+        | Reply::Cancelled { .. }) => Err(unexpected_reply(&other)),
     }
 }
 
@@ -340,7 +353,7 @@ pub(super) async fn submit_message(
 /// a repetition may arrive on another surface. A workflow whose command is the text is not added:
 /// the text already determines it. Numbers keep their notation, and the digest of a text
 /// is the same in every version.
-fn message_digest(
+pub(super) fn message_digest(
     text: &str,
     preflight: Option<bool>,
     workflow: Option<&WorkflowRequest>,
@@ -368,6 +381,8 @@ pub(super) async fn cancel_run(
         other @ (Reply::Done
         | Reply::Answered { .. }
         | Reply::Submitted { .. }
+        | Reply::Repeated { .. }
+        | Reply::QueueUpdated { .. }
         | Reply::Steered { .. }) => Err(unexpected_reply(&other)),
     }
 }

@@ -214,6 +214,13 @@ impl From<Rejection> for Problem {
             R::MessageIdReused { message_id } => {
                 invalid("message_id_reused").with_member("message_id", message_id)
             }
+            R::UnknownMessage { .. } => {
+                Self::new(StatusCode::NOT_FOUND, "message_not_found", detail.clone())
+            }
+            R::MessageStarted { .. } => conflict("message_started"),
+            R::MessageWithdrawn { .. } => conflict("message_withdrawn"),
+            R::MessageCancelled { .. } => conflict("message_cancelled"),
+            R::RedactedMessage => Self::invalid("message", detail),
             R::NoActiveRun => conflict("no_run"),
             R::RunNotActive { run_id } => conflict("run_not_active").with_member("run_id", run_id),
             R::UnknownApproval { .. } => Self::approval_not_found(),
@@ -391,11 +398,31 @@ mod tests {
             (Rejection::Busy { run_id: RunId(nil) }, 409, "session_busy", json!({"run_id": id})),
             (Rejection::QueueFull { limit: 64 }, 429, "queue_full", json!({"limit": 64})),
             (
-                Rejection::MessageIdReused { message_id },
+                Rejection::MessageIdReused { message_id: message_id.clone() },
                 422,
                 "message_id_reused",
                 json!({"message_id": "m"}),
             ),
+            (
+                Rejection::UnknownMessage { message_id: message_id.clone() },
+                404,
+                "message_not_found",
+                json!({}),
+            ),
+            (
+                Rejection::MessageStarted { message_id: message_id.clone() },
+                409,
+                "message_started",
+                json!({}),
+            ),
+            (
+                Rejection::MessageWithdrawn { message_id: message_id.clone() },
+                409,
+                "message_withdrawn",
+                json!({}),
+            ),
+            (Rejection::MessageCancelled { message_id }, 409, "message_cancelled", json!({})),
+            (Rejection::RedactedMessage, 422, "invalid_request", json!({"field": "message"})),
             (Rejection::NoActiveRun, 409, "no_run", json!({})),
             (
                 Rejection::RunNotActive { run_id: RunId(nil) },

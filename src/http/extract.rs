@@ -171,7 +171,11 @@ pub(super) fn path_id<T: FromStr<Err = InvalidId>>(
     parse_id(field, request.match_info().query(field))
 }
 
-fn parse_id<T: FromStr<Err = InvalidId>>(field: &'static str, text: &str) -> Result<T, Problem> {
+/// Parses `text` as an id; the problem names the field.
+pub(super) fn parse_id<T: FromStr<Err = InvalidId>>(
+    field: &'static str,
+    text: &str,
+) -> Result<T, Problem> {
     text.parse().map_err(|error: InvalidId| {
         Problem::bad_request("invalid_id", format!("`{field}` {error}")).with_member("field", field)
     })

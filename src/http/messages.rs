@@ -254,6 +254,16 @@ impl PageBuilder {
         if let E::MessageQueued { message_id, text, .. } = &record.event {
             self.queued.push(MessageView::new(MessageRole::User, record, Some(message_id), text));
         }
+        if let E::QueuedMessageChanged { message_id, text, .. } = &record.event {
+            let is_changed =
+                |queued: &&mut MessageView| queued.message_id.as_ref() == Some(message_id);
+            if let Some(queued) = self.queued.iter_mut().find(is_changed) {
+                queued.content = text.to_string();
+            }
+        }
+        if let E::QueuedMessageWithdrawn { message_id, .. } = &record.event {
+            self.queued.retain(|queued| queued.message_id.as_ref() != Some(message_id));
+        }
         if let E::MessageAccepted { message_id, text, .. } = &record.event {
             self.queued.retain(|queued| queued.message_id.as_ref() != Some(message_id));
             self.messages.push(MessageView::new(MessageRole::User, record, Some(message_id), text));

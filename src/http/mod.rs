@@ -38,6 +38,7 @@ mod origin;
 mod pipe;
 mod policy;
 mod problem_codes;
+mod queue;
 mod request_limiter;
 mod resources;
 mod run_log;
@@ -241,6 +242,7 @@ fn endpoints() -> Vec<(&'static str, Endpoint)> {
         ("sessions", grants::endpoints()),
         ("sessions", events::endpoints()),
         ("sessions", messages::endpoints()),
+        ("sessions", queue::endpoints()),
         ("sessions", context::endpoints()),
         ("chat", chat::endpoints()),
         ("approvals", approvals::endpoints()),

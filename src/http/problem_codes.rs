@@ -9,7 +9,7 @@ use utoipa::{
 };
 
 /// All codes, each with its HTTP status.
-pub(super) const ALL: [(&str, u16); 71] = [
+pub(super) const ALL: [(&str, u16); 74] = [
     ("malformed_json", 400),
     ("invalid_query", 400),
     ("invalid_id", 400),
@@ -42,6 +42,9 @@ pub(super) const ALL: [(&str, u16); 71] = [
     ("session_exists", 409),
     ("no_run", 409),
     ("run_not_active", 409),
+    ("message_started", 409),
+    ("message_withdrawn", 409),
+    ("message_cancelled", 409),
     ("already_decided", 409),
     ("approval_expired", 409),
     ("approval_cancelled", 409),
@@ -119,6 +122,9 @@ pub(super) const MESSAGE_PROBLEMS: &[&str] = &[
     "invalid_workflow_input",
     "workflow_unavailable",
 ];
+/// Codes of every operation that changes or withdraws a queued message.
+pub(super) const QUEUE_PROBLEMS: &[&str] =
+    &["invalid_id", "message_not_found", "message_started", "message_cancelled"];
 /// Codes of every operation that answers an approval.
 pub(super) const ANSWER_PROBLEMS: &[&str] = &[
     "surface_invalid",

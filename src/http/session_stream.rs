@@ -11,7 +11,7 @@ use super::{
     extract,
     frame_encoder::{FrameEncoder, FrameFormat},
     problem_codes::CURSOR_PROBLEMS,
-    sse,
+    queue, sse,
     stream_filter::StreamFilter,
     ws,
     ws_frames::{self, ClientFrame, StreamRequest},
@@ -58,8 +58,9 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 
 /// The description of both endpoints.
 const PROTOCOL_SUMMARY: &str = "The client sends JSON: `subscribe{session_id, after?}`, `unsubscribe{session_id}`, \
-    `send{session_id, message, …}`, `cancel{session_id, run_id?}`, `decide{approval_id, …}`, and \
-    administrators `watch` and `unwatch`. Each frame has a `type` and an optional `id`. The server \
+    `send{session_id, message, …}`, `queue{session_id}`, \
+    `queue_change{session_id, message_id, message}`, `queue_withdraw{session_id, message_id}`, \
+    `cancel{session_id, run_id?}`, `decide{approval_id, …}`, and administrators `watch` and `unwatch`. Each frame has a `type` and an optional `id`. The server \
     responds with `ack` or `error` and the same `id`, and sends frames `{type, session_id, plan_id, \
     step_index, payload, timestamp, seq, cursor}`. `docs/protocol.md` describes the frames.";
 
@@ -272,12 +273,36 @@ async fn execute(
         StreamRequest::Send { session_id, message } => {
             let session =
                 commands::load_visible_session(state, principal, target(session_id)?).await?;
-            let SubmittedMessage { run_id, seq, repeated } =
+            let SubmittedMessage { run_id, seq, repeated, queued_status, .. } =
                 commands::submit_message(state, principal, &session, message).await?;
-            Ok(SessionStreamOutput::Ack(json!({
+            let mut fields = json!({
                 "session_id": session.session_id, "run_id": run_id, "seq": seq,
                 "repeated": repeated,
-            })))
+            });
+            if let Some(status) = queued_status {
+                fields["message_status"] = json!(status);
+            }
+            Ok(SessionStreamOutput::Ack(fields))
+        }
+        StreamRequest::Queue { session_id } => {
+            let session =
+                commands::load_visible_session(state, principal, target(session_id)?).await?;
+            let mut fields = queue::list_queue(state, &session).await?;
+            fields["session_id"] = json!(session.session_id);
+            Ok(SessionStreamOutput::Ack(fields))
+        }
+        StreamRequest::QueueChange { session_id, message_id, change } => {
+            let session =
+                commands::load_visible_session(state, principal, target(session_id)?).await?;
+            let update =
+                queue::change_message(state, principal, &session, message_id, change).await?;
+            Ok(SessionStreamOutput::Ack(json!(update)))
+        }
+        StreamRequest::QueueWithdraw { session_id, message_id } => {
+            let session =
+                commands::load_visible_session(state, principal, target(session_id)?).await?;
+            let update = queue::withdraw_message(state, principal, &session, message_id).await?;
+            Ok(SessionStreamOutput::Ack(json!(update)))
         }
         StreamRequest::Cancel { session_id, run_id } => {
             let session =

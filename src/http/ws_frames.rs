@@ -1,9 +1,11 @@
 //! The client frames of the session WebSockets, and their `ack` and `error` frames. Pure.
 
-use super::{Problem, answers::AnswerRequest, commands::MessageRequest, extract};
+use super::{
+    Problem, answers::AnswerRequest, commands::MessageRequest, extract, queue::ChangeBody,
+};
 use greenroom_core::{
     cursor::StreamStart,
-    ids::{ApprovalId, RunId, SessionId},
+    ids::{ApprovalId, MessageId, RunId, SessionId},
 };
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
@@ -30,6 +32,12 @@ pub(super) enum StreamRequest {
     Unwatch,
     /// Submits a message.
     Send { session_id: Option<SessionId>, message: MessageRequest },
+    /// Lists the queued messages.
+    Queue { session_id: Option<SessionId> },
+    /// Replaces the text of a queued message.
+    QueueChange { session_id: Option<SessionId>, message_id: MessageId, change: ChangeBody },
+    /// Withdraws a queued message.
+    QueueWithdraw { session_id: Option<SessionId>, message_id: MessageId },
     /// Cancels a run.
     Cancel { session_id: Option<SessionId>, run_id: Option<RunId> },
     /// Answers an approval.
@@ -52,6 +60,14 @@ struct Cancel {
     session_id: Option<SessionId>,
     #[serde(default)]
     run_id: Option<RunId>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct QueuedMessageParams {
+    #[serde(default)]
+    session_id: Option<SessionId>,
+    message_id: MessageId,
 }
 
 #[derive(Deserialize)]
@@ -122,6 +138,19 @@ pub(super) fn parse_request(mut map: Map<String, Value>) -> Result<StreamRequest
         "send" => {
             let SessionParam { session_id } = members(split_members(&mut map, &["session_id"]))?;
             Ok(StreamRequest::Send { session_id, message: members(map)? })
+        }
+        "queue" => {
+            let SessionParam { session_id } = members(map)?;
+            Ok(StreamRequest::Queue { session_id })
+        }
+        "queue_change" => {
+            let own = split_members(&mut map, &["session_id", "message_id"]);
+            let QueuedMessageParams { session_id, message_id } = members(own)?;
+            Ok(StreamRequest::QueueChange { session_id, message_id, change: members(map)? })
+        }
+        "queue_withdraw" => {
+            let QueuedMessageParams { session_id, message_id } = members(map)?;
+            Ok(StreamRequest::QueueWithdraw { session_id, message_id })
         }
         "cancel" => {
             let Cancel { session_id, run_id } = members(map)?;
@@ -206,6 +235,12 @@ mod tests {
             parse(json!({"type": "unwatch"})).request.unwrap(),
             StreamRequest::Unwatch
         ));
+        let frame = parse(json!({"type": "queue_change", "message_id": "m", "message": "hi"}));
+        assert!(matches!(
+            frame.request.unwrap(),
+            StreamRequest::QueueChange { session_id: None, message_id, .. }
+                if message_id.as_str() == "m"
+        ));
         let frame = parse(json!({"type": "cancel"}));
         assert!(matches!(
             frame.request.unwrap(),
@@ -222,6 +257,10 @@ mod tests {
             (json!({"type": "unwatch", "all": true}), "all"),
             (json!({"type": "send", "message": "hi", "preflite": true}), "preflite"),
             (json!({"type": "cancel", "run": SESSION}), "run"),
+            (json!({"type": "queue", "message_id": "m"}), "message_id"),
+            (json!({"type": "queue_change", "message_id": "m", "text": "hi"}), "text"),
+            (json!({"type": "queue_change", "message": "hi"}), "message_id"),
+            (json!({"type": "queue_withdraw", "message_id": "m", "run_id": SESSION}), "run_id"),
             (json!({"type": "decide", "plan_id": SESSION, "decison": "reject"}), "decison"),
             (
                 json!({"type": "decide", "plan_id": SESSION, "steps": [{"call_id": SESSION, "argumnets": {}}]}),

@@ -105,6 +105,12 @@ pub(super) fn describe_event(event: &SessionEvent) -> Option<LogLine<'_>> {
         E::SessionClosed { by } => LogLine { by: Some(by.as_str()), ..info("session closed") },
         E::MessageQueued { .. } => debug("message queued"),
         E::MessageAccepted { .. } => debug("message accepted"),
+        E::QueuedMessageChanged { by, .. } => {
+            LogLine { by: Some(by.as_str()), ..info("queued message changed") }
+        }
+        E::QueuedMessageWithdrawn { by, .. } => {
+            LogLine { by: Some(by.as_str()), ..info("queued message withdrawn") }
+        }
         E::MessageStarted { .. } => debug("message started"),
         E::MessageCompleted { .. } => debug("message completed"),
         E::MessageDiscarded { reason, .. } => {

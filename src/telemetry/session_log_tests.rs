@@ -61,7 +61,8 @@ fn e7_every_event_has_its_log_level() {
         (
             "INFO",
             "approval_cancelled approval_decided approval_requested budget_raised \
-          context_compacted grant_added grant_revoked preflight_approved run_cancelled \
+          context_compacted grant_added grant_revoked preflight_approved \
+          queued_message_changed queued_message_withdrawn run_cancelled \
           run_completed run_started session_closed session_created session_forked \
           session_settings_changed tool_call_attempt_started tool_call_completed \
           tool_call_started",

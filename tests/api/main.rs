@@ -54,6 +54,7 @@ mod passivation;
 mod postgres;
 mod preflight;
 mod purge;
+mod queue;
 mod redaction;
 mod resources_and_prompts;
 #[path = "../../actors/core/tests/simulation/rng.rs"]

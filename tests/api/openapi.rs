@@ -152,6 +152,15 @@ async fn every_operation_conforms_to_the_openapi_document() {
     let paused = doc.post(&server, "/agent/chat", message).await;
     assert_eq!(paused["outcome"], "waiting_for_approval");
     let plan = paused["plan_id"].as_str().unwrap();
+    let queued = json!({"session_id": session, "message": "And then", "message_id": "m-2"});
+    drop(server.chat_with(queued).await);
+    let queued = doc.get(&server, &session_path("/queue")).await;
+    assert_eq!(queued["queued"][0]["message_id"], "m-2");
+    let (path, change) = (session_path("/queue/m-2"), json!({"message": "And less"}));
+    for (method, body) in [(Method::PATCH, Some(change)), (Method::DELETE, None)] {
+        let response = doc.send(&server, method, &path, body).await;
+        assert_eq!(response.status, 200, "{}", response.body);
+    }
     doc.get(&server, "/agent/approvals?state=pending").await;
     doc.get(&server, &format!("/agent/approvals/{plan}")).await;
     let call_id = &paused["plan"]["steps"][0]["call_id"];

@@ -211,6 +211,14 @@ fn session_events() -> Vec<SessionEvent> {
             workflow: None,
             traceparent: None,
         },
+        E::QueuedMessageChanged {
+            message_id: message_id(),
+            text: special_characters.into(),
+            digest,
+            preflight: true,
+            by: user("alice"),
+        },
+        E::QueuedMessageWithdrawn { message_id: message_id(), by: user("alice") },
         E::MessageAccepted { message_id: message_id(), text: special_characters.into(), digest },
         E::MessageStarted { message_id: message_id() },
         E::MessageCompleted {

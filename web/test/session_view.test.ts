@@ -145,9 +145,28 @@ describe("session view", () => {
   it("s4 shows queued messages until they are accepted", () => {
     const session = new SessionBuilder().startRun();
     session.emit("message_queued", { message_id: "m-2", text: "and then", delivery: "next_run" });
-    expect(viewOf(session).queued).toEqual([{ message_id: "m-2", text: "and then", delivery: "next_run" }]);
+    expect(viewOf(session).queued).toEqual([{ message_id: "m-2", text: "and then", delivery: "next_run", run_id: "r-1" }]);
     session.emit("message_accepted", { message_id: "m-2", text: "and then" });
     expect(viewOf(session).queued).toEqual([]);
+  });
+
+  it("s10 shows changes of queued messages and removes withdrawn ones", () => {
+    const session = new SessionBuilder().startRun();
+    for (const id of ["m-2", "m-3"]) session.emit("message_queued", { message_id: id, text: id, delivery: "next_run" }, { run: `r-${id}` });
+    session.emit("queued_message_changed", { message_id: "m-2", text: "and less", by: "ada" }, { run: "r-m-2" });
+    session.emit("queued_message_withdrawn", { message_id: "m-3", by: "ada" }, { run: "r-m-3" });
+    session.emit("done", { outcome: "cancelled", by: "ada", usage: USAGE }, { run: "r-m-3" });
+    const view = viewOf(session);
+    expect(view.queued).toMatchObject([{ message_id: "m-2", text: "and less" }]);
+    expect(view.run).toMatchObject({ run_id: "r-1" });
+    expect(view.items.some((item) => item.kind === "end")).toBe(false);
+  });
+
+  it("s6 removes a queued message whose run is cancelled and keeps the active run", () => {
+    const session = new SessionBuilder().startRun();
+    session.emit("message_queued", { message_id: "m-2", text: "and then", delivery: "next_run" }, { run: "r-2" });
+    session.emit("done", { outcome: "cancelled", by: "ada", usage: USAGE }, { run: "r-2" });
+    expect(viewOf(session)).toMatchObject({ queued: [], run: { run_id: "r-1" } });
   });
 
   it("s6 keeps the partial text of a cancelled run", () => {

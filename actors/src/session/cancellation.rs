@@ -60,6 +60,8 @@ impl Session {
             | Input::ChildGone { .. }
             | Input::ChangeSettings { .. }
             | Input::SubmitMessage { .. }
+            | Input::ChangeQueuedMessage { .. }
+            | Input::WithdrawQueuedMessage { .. }
             | Input::AnswerApproval { .. }
             | Input::RevokeGrants { .. }
             | Input::GiveFeedback { .. }

@@ -84,6 +84,8 @@ impl Session {
             | Input::ChildEventsReceived { .. }
             | Input::ChildGone { .. }
             | Input::ChangeSettings { .. }
+            | Input::ChangeQueuedMessage { .. }
+            | Input::WithdrawQueuedMessage { .. }
             | Input::CloseSession { .. }
             | Input::RevokeGrants { .. }
             | Input::GiveFeedback { .. }

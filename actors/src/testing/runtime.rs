@@ -267,7 +267,7 @@ impl TestRuntime {
     /// Panics if the message is rejected.
     pub async fn submit(&self, session_id: SessionId, text: &str) -> RunId {
         match self.execute(session_id, Self::submit_input(text)).await {
-            Ok(Reply::Submitted { run_id, .. }) => run_id,
+            Ok(Reply::Submitted { run_id, .. } | Reply::Repeated { run_id, .. }) => run_id,
             other => panic!("the message was rejected: {other:?}"),
         }
     }

@@ -310,7 +310,7 @@ async fn s4_s6_interrupting_message_keeps_text_and_runs_before_queued_messages()
         partial: None,
     };
     let result = world.execute(session, interrupt).await;
-    assert!(matches!(result, Ok(Reply::Submitted { repeated: false, .. })), "{result:?}");
+    assert!(matches!(result, Ok(Reply::Submitted { .. })), "{result:?}");
     assert!(matches!(
         world.wait_for_run_end(session, first).await,
         SessionEvent::RunCancelled { .. }

@@ -215,10 +215,7 @@ async fn d1_append_stored_despite_error_is_detected_and_dispatched() {
     world.wait_for(session, "the run's end", at_least(1, completed)).await;
     // A repetition of the command finds the run.
     let repeated_reply = world.execute(session, TestRuntime::submit_input("a")).await;
-    assert!(
-        matches!(repeated_reply, Ok(Reply::Submitted { repeated: true, .. })),
-        "{repeated_reply:?}"
-    );
+    assert!(matches!(repeated_reply, Ok(Reply::Repeated { .. })), "{repeated_reply:?}");
     assert_eq!(world.model.requests().len(), 1);
 }
 

@@ -14,6 +14,7 @@ mod flushing;
 mod message_flow;
 mod passivation;
 mod purging;
+mod queue;
 mod status_board;
 mod subscribers;
 mod users;
@@ -78,7 +79,9 @@ async fn submit_with_retry(world: &TestRuntime, session_id: SessionId, text: &st
     let accepted = async {
         loop {
             match world.execute(session_id, TestRuntime::submit_input(text)).await {
-                Ok(Reply::Submitted { run_id, .. }) => return run_id,
+                Ok(Reply::Submitted { run_id, .. } | Reply::Repeated { run_id, .. }) => {
+                    return run_id;
+                }
                 Err(CommandError::Unavailable(_)) => tokio::task::yield_now().await,
                 other => panic!("the message was not accepted: {other:?}"),
             }

@@ -112,6 +112,8 @@ impl SessionReplay {
             E::SessionClosed { .. }
             | E::MessageQueued { .. }
             | E::MessageAccepted { .. }
+            | E::QueuedMessageChanged { .. }
+            | E::QueuedMessageWithdrawn { .. }
             | E::MessageStarted { .. }
             | E::MessageCompleted { .. }
             | E::MessageDiscarded { .. }

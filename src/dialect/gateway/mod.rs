@@ -197,6 +197,9 @@ fn encode_event(
         | E::SessionClosed { .. }
         | E::MessageQueued { .. }
         | E::MessageAccepted { .. }
+        // A withdrawn message's run is cancelled, which ends the stream.
+        | E::QueuedMessageChanged { .. }
+        | E::QueuedMessageWithdrawn { .. }
         | E::MessageStarted { .. }
         | E::MessageCompleted { .. }
         | E::RunStarted { .. }

@@ -2,6 +2,7 @@
 
 use super::super::{
     AppState, Problem,
+    commands::SubmittedMessage,
     stream_filter::{FilterMatch, StreamFilter},
 };
 use crate::dialect::agent;
@@ -13,8 +14,10 @@ use greenroom_core::{
     approval::Approval,
     call::CallFailureReason,
     cursor::Cursor,
-    ids::{CallId, RunId},
-    session::{ApprovalState, EventRecord, RunFailureCode, SessionEvent, SessionRow},
+    ids::{CallId, MessageId},
+    session::{
+        ApprovalState, EventRecord, QueuedMessageStatus, RunFailureCode, SessionEvent, SessionRow,
+    },
     usage::ModelUsage,
 };
 use serde::Serialize;
@@ -34,6 +37,8 @@ pub(super) struct CollectedRun {
     pub(super) ending: Option<RunEnding>,
     /// The tool calls, in the order in which they were proposed.
     pub(super) calls: Vec<ToolCallResult>,
+    /// Set if the message was changed or withdrawn while it was queued.
+    pub(super) queued_status: Option<QueuedMessageStatus>,
     /// True if the subscriber has stopped.
     is_detached: bool,
 }
@@ -85,16 +90,17 @@ struct CallFailure {
     blocked_by: Option<&'static str>,
 }
 
-/// Follows the run until it ends or waits for an answer to an approval.
+/// Follows the run of the message until it ends or waits for an answer to an approval.
 pub(super) async fn collect(
     state: &AppState,
     session: &SessionRow,
     cursor: Cursor,
-    run_id: RunId,
+    submitted: &SubmittedMessage,
 ) -> Result<CollectedRun, Problem> {
     let shared = Rc::<CollectorState>::default();
-    let filter = StreamFilter::Run { run_id, until_pause: false };
-    let outlet = Box::new(RunCollector { shared: shared.clone(), filter });
+    let filter = StreamFilter::Run { run_id: submitted.run_id, until_pause: false };
+    let message_id = submitted.message_id.clone();
+    let outlet = Box::new(RunCollector { shared: shared.clone(), filter, message_id });
     let (session_id, agent) = (session.session_id, session.agent.clone());
     let subscriber = state.runtime.subscribe(session_id, agent, cursor, outlet);
     let _stop = StopOnDrop(subscriber.recipient());
@@ -138,6 +144,7 @@ struct CollectorState {
 struct RunCollector {
     shared: Rc<CollectorState>,
     filter: StreamFilter,
+    message_id: MessageId,
 }
 
 impl Outlet for RunCollector {
@@ -151,7 +158,10 @@ impl Outlet for RunCollector {
         }
         match &item.kind {
             FeedKind::Event(record) => {
-                if self.shared.collected.borrow_mut().apply_event(record) {
+                let mut collected = self.shared.collected.borrow_mut();
+                let queued_status = queued_status(&record.event, &self.message_id);
+                collected.queued_status = queued_status.or(collected.queued_status);
+                if collected.apply_event(record) {
                     self.shared.changed.notify_one();
                 }
                 DeliveryOutcome::Accepted
@@ -207,6 +217,15 @@ impl CollectedRun {
         }
         ends
     }
+}
+
+/// Returns the status that the event gives to the queued message with that id.
+fn queued_status(event: &SessionEvent, message_id: &MessageId) -> Option<QueuedMessageStatus> {
+    if let SessionEvent::QueuedMessageChanged { message_id: id, .. } = event {
+        return (id == message_id).then_some(QueuedMessageStatus::Changed);
+    }
+    let SessionEvent::QueuedMessageWithdrawn { message_id: id, .. } = event else { return None };
+    (id == message_id).then_some(QueuedMessageStatus::Withdrawn)
 }
 
 fn ending(event: &SessionEvent) -> Option<RunEnding> {

@@ -57,6 +57,10 @@ export const client = {
   changeSession: (id: string, change: Partial<UserSettings> & { title?: string | null }) =>
     sendJson<Session>("PATCH", `/agent/session/${encode(id)}/settings`, change),
   cancelRun: (id: string, run_id?: string) => sendJson<Json>("POST", `/agent/session/${encode(id)}/cancel`, { run_id }),
+  changeQueuedMessage: (id: string, message_id: string, message: string) =>
+    sendJson<Json>("PATCH", `/agent/session/${encode(id)}/queue/${encode(message_id)}`, { message }),
+  withdrawQueuedMessage: (id: string, message_id: string) =>
+    sendJson<Json>("DELETE", `/agent/session/${encode(id)}/queue/${encode(message_id)}`),
   forkSession: (id: string, at_seq?: number, title?: string) =>
     sendJson<Session>("POST", `/agent/session/${encode(id)}/fork`, { at_seq, title }),
   listGrants: (id: string) => getJson<{ grants: Grant[] }>(`/agent/session/${encode(id)}/grants`),

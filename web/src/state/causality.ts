@@ -43,6 +43,13 @@ class Tracer {
       case "message_queued":
         this.messageSeq.set(message, seq);
         break;
+      case "queued_message_changed":
+      case "queued_message_withdrawn":
+        this.link(seq, this.messageSeq.get(message));
+        this.messageSeq.set(message, seq);
+        // The end of a run that never starts continues from the withdrawal.
+        if (frame.type === "queued_message_withdrawn" && !this.runHeadSeq.has(run)) this.runHeadSeq.set(run, seq);
+        break;
       case "message_accepted":
         this.link(seq, this.messageSeq.get(message) ?? this.runHeadSeq.get(run));
         this.messageSeq.set(message, seq);

@@ -20,7 +20,7 @@ export const EMPTY_FILTER: Filter = { session: "", kind: "", tool: "", agent: ""
 
 /** Named groups of event types. */
 export const EVENT_GROUPS: Record<string, { label: string; types: Set<string> }> = {
-  messages: { label: "Messages", types: new Set(["message_queued", "message_accepted", "message_started", "message_completed", "message_discarded"]) },
+  messages: { label: "Messages", types: new Set(["message_queued", "queued_message_changed", "queued_message_withdrawn", "message_accepted", "message_started", "message_completed", "message_discarded"]) },
   model: { label: "Model", types: new Set(["thinking", "step_started", "step_completed", "step_retrying", "step_model_fallback", "context_compacted", "context_compaction_failed"]) },
   tools: { label: "Tools", types: new Set(["tool_call_started", "tool_call_allowed", "tool_call_attempt_started", "tool_call_progress", "tool_call_retrying", "late_result", "tool_call_completed", "tool_call_failed", "child_event", "child_gone"]) },
   approvals: { label: "Approvals and feedback", types: new Set(["waiting_for_approval", "approval_decided", "approval_escalated", "approval_expired", "approval_cancelled", "preflight_approved", "preflight_skipped", "budget_raised", "grant_added", "grant_revoked", "feedback_given"]) },

@@ -142,9 +142,15 @@ const HANDLERS: Record<string, Handler> = {
     addNotice(draft, frame, "info", "Session closed", `by ${str(body.by)}`);
   },
 
-  message_queued(draft, _frame, body) {
+  message_queued(draft, frame, body) {
     const { message_id, text, delivery } = body;
-    draft.queued = [...draft.queued, { message_id: str(message_id), text: str(text), delivery: str(delivery) }];
+    draft.queued = [...draft.queued, { message_id: str(message_id), text: str(text), delivery: str(delivery), run_id: frame.run_id }];
+  },
+  queued_message_changed(draft, _frame, body) {
+    draft.queued = draft.queued.map((queued) => queued.message_id === str(body.message_id) ? { ...queued, text: str(body.text) } : queued);
+  },
+  queued_message_withdrawn(draft, _frame, body) {
+    draft.queued = draft.queued.filter((queued) => queued.message_id !== str(body.message_id));
   },
   message_accepted(draft, frame, body) {
     const id = str(body.message_id);
@@ -181,6 +187,12 @@ const HANDLERS: Record<string, Handler> = {
     };
   },
   done(draft, frame, body) {
+    // The run of a queued message can be cancelled before it starts; the active run continues.
+    const isQueuedRun = draft.queued.some((queued) => queued.delivery === "next_run" && queued.run_id === frame.run_id);
+    if (isQueuedRun || (draft.run && draft.run.run_id !== frame.run_id)) {
+      draft.queued = draft.queued.filter((queued) => queued.delivery !== "next_run" || queued.run_id !== frame.run_id);
+      return;
+    }
     endRun(draft, frame, str(body.outcome) === "cancelled" ? "cancelled" : "completed",
       body.by ? `by ${str(body.by)}` : null);
   },

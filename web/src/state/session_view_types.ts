@@ -85,6 +85,8 @@ export interface QueuedMessage {
   message_id: string;
   text: string;
   delivery: string;
+  /** Its own run, or the run that it steers. */
+  run_id: string | null;
 }
 
 /** A child session, built from the events that the parent's log mirrors. These contain no text. */

@@ -15,7 +15,10 @@ use std::sync::Arc;
 pub fn mirror_event(record: &EventRecord) -> Arc<EventRecord> {
     use SessionEvent as E;
     let mut record = record.clone();
-    if let E::MessageQueued { text, .. } | E::MessageAccepted { text, .. } = &mut record.event {
+    if let E::MessageQueued { text, .. }
+    | E::MessageAccepted { text, .. }
+    | E::QueuedMessageChanged { text, .. } = &mut record.event
+    {
         *text = Arc::from("");
     } else if let E::MessageCompleted { text, reasoning, .. } = &mut record.event {
         text.clear();

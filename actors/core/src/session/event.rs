@@ -129,6 +129,29 @@ pub enum SessionEvent {
         /// Digest of the request, for idempotency (S5).
         digest: Digest,
     },
+    /// The text of a queued message was replaced before the message was delivered (S10). Belongs
+    /// to the message's own run; for a message that steers the active run, to that run.
+    QueuedMessageChanged {
+        /// The client's id for the message.
+        message_id: MessageId,
+        /// The message's new text.
+        text: Arc<str>,
+        /// Digest of the change's body, for idempotency (S5).
+        digest: Digest,
+        /// True if the message's run starts with a preflight (G14).
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        preflight: bool,
+        /// The user who changed the message.
+        by: UserId,
+    },
+    /// A queued message was withdrawn before it was delivered (S10). If the message waited for a
+    /// run of its own, `RunCancelled` of that run follows in the same commit.
+    QueuedMessageWithdrawn {
+        /// The client's id for the message.
+        message_id: MessageId,
+        /// The user who withdrew the message.
+        by: UserId,
+    },
     /// The model's message was opened; deltas follow.
     MessageStarted {
         /// The message's id.

@@ -11,6 +11,8 @@ use crate::{
     limits::CLOSED_APPROVALS_MAX,
 };
 use rpds::RedBlackTreeMapSync;
+use serde::Serialize;
+use utoipa::ToSchema;
 
 /// An accepted submission of a message (S5).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +23,53 @@ pub struct Submission {
     pub run_id: RunId,
     /// The event that recorded the message first, queued or accepted.
     pub seq: Seq,
+    /// Digest of the latest change, if the message was changed while it was queued (S10).
+    pub changed_digest: Option<Digest>,
+    /// Set if the message left the queue without being delivered (S10).
+    pub removal: Option<QueueRemoval>,
+}
+
+/// The reason why a message left the queue without being delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueRemoval {
+    /// A user withdrew the message.
+    Withdrawn,
+    /// The message's run was cancelled before it started, or the session was closed.
+    Cancelled,
+}
+
+/// The status of a message that was changed or removed while it was queued (S10).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum QueuedMessageStatus {
+    /// The text was replaced. The message waits, or it was delivered with its new text.
+    Changed,
+    /// A user withdrew the message.
+    Withdrawn,
+    /// The message's run was cancelled before it started, or the session was closed.
+    Cancelled,
+}
+
+impl Submission {
+    /// Creates the record of a submission.
+    pub fn new(digest: Digest, run_id: RunId, seq: Seq) -> Self {
+        Self { digest, run_id, seq, changed_digest: None, removal: None }
+    }
+
+    /// Returns the status of a message that was changed or removed while it was queued; `None` for
+    /// any other message.
+    pub fn queued_status(&self) -> Option<QueuedMessageStatus> {
+        match self.removal {
+            Some(QueueRemoval::Withdrawn) => Some(QueuedMessageStatus::Withdrawn),
+            Some(QueueRemoval::Cancelled) => Some(QueuedMessageStatus::Cancelled),
+            None => self.changed_digest.map(|_| QueuedMessageStatus::Changed),
+        }
+    }
+
+    /// Returns true if `digest` is the digest of the original request or of the latest change.
+    pub fn is_repeated_by(&self, digest: Digest) -> bool {
+        self.digest == digest || self.changed_digest == Some(digest)
+    }
 }
 
 /// The submitted messages, by the client's id.
@@ -47,6 +96,15 @@ impl Submissions {
     pub(super) fn insert_if_absent(&mut self, message_id: MessageId, submission: Submission) {
         if !self.contains_key(&message_id) {
             self.0.insert_mut(message_id, submission);
+        }
+    }
+
+    /// Changes the submission with that message id, if it exists.
+    pub(super) fn update(&mut self, message_id: &MessageId, change: impl FnOnce(&mut Submission)) {
+        if let Some(submission) = self.0.get(message_id) {
+            let mut submission = submission.clone();
+            change(&mut submission);
+            self.0.insert_mut(message_id.clone(), submission);
         }
     }
 }
@@ -95,10 +153,9 @@ mod tests {
     #[test]
     fn s5_first_submission_wins_and_clones_are_independent() {
         let id = |n: u64| MessageId::parse(&format!("m{n}")).unwrap();
-        let submission = |n: u64| Submission {
-            digest: Digest::hash_bytes(b"x"),
-            run_id: RunId(Uuid::from_u128(u128::from(n))),
-            seq: Seq(n),
+        let submission = |n: u64| {
+            let run_id = RunId(Uuid::from_u128(u128::from(n)));
+            Submission::new(Digest::hash_bytes(b"x"), run_id, Seq(n))
         };
         let mut submissions = Submissions::default();
         (1..=100).for_each(|n| submissions.insert_if_absent(id(n), submission(n)));

@@ -95,6 +95,22 @@ pub enum Input {
         /// The text that the stopped model stream had produced.
         partial: Option<Completion>,
     },
+    /// Replace the text of a queued message (S10).
+    ChangeQueuedMessage {
+        /// The client's id for the message.
+        message_id: MessageId,
+        /// The new content.
+        change: QueuedMessageChange,
+        /// The user who changes the message.
+        by: UserId,
+    },
+    /// Withdraw a queued message (S10).
+    WithdrawQueuedMessage {
+        /// The client's id for the message.
+        message_id: MessageId,
+        /// The user who withdraws the message.
+        by: UserId,
+    },
     /// Cancel a run (S6).
     CancelRun {
         /// The run to cancel, active or queued; `None` for the active run.
@@ -233,6 +249,18 @@ impl NewMessage {
     pub fn new(message_id: MessageId, text: Arc<str>, digest: Digest) -> Self {
         Self { message_id, text, digest, preflight: None, workflow: None, traceparent: None }
     }
+}
+
+/// The new content of a queued message (S10). The message keeps its id, its place in the queue and
+/// its workflow.
+#[derive(Clone, Debug)]
+pub struct QueuedMessageChange {
+    /// The new text, not empty and within the size limit.
+    pub text: Arc<str>,
+    /// Digest of the request's body.
+    pub digest: Digest,
+    /// True if the message's run starts with a preflight (G14); `None` keeps the message's option.
+    pub preflight: Option<bool>,
 }
 
 /// The handling of a message that arrives while a run is active (S4).

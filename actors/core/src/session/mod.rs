@@ -24,8 +24,11 @@ pub use decide::{Decision, Rejection, Reply, decide};
 pub use effect::Effect;
 pub use event::{CallAuthorization, EventRecord, RunFailureCode, SessionEvent, Steering};
 pub use evolve::evolve;
-pub use history::{ClosedApprovals, Submission, Submissions};
-pub use input::{ApprovalAnswer, Input, ModelAttemptFailure, NewMessage, OnBusy, PlanStepAnswer};
+pub use history::{ClosedApprovals, QueueRemoval, QueuedMessageStatus, Submission, Submissions};
+pub use input::{
+    ApprovalAnswer, Input, ModelAttemptFailure, NewMessage, OnBusy, PlanStepAnswer,
+    QueuedMessageChange,
+};
 pub use projection::{ApprovalRow, ApprovalState, Projection, SessionRow, SessionStatus};
 pub use state::{
     ActiveState, CompactionPhase, ConversationSummary, Lifecycle, QueuedMessage, Run,

@@ -49,7 +49,7 @@ const CURRENT: &str = "v0_1_every_event";
 const FORK: &str = "v0_1_fork";
 
 /// All event types.
-const TYPES: [&str; 43] = [
+const TYPES: [&str; 45] = [
     "approval_cancelled",
     "approval_decided",
     "approval_escalated",
@@ -74,6 +74,8 @@ const TYPES: [&str; 43] = [
     "message_started",
     "preflight_approved",
     "preflight_skipped",
+    "queued_message_changed",
+    "queued_message_withdrawn",
     "run_cancelled",
     "run_completed",
     "run_failed",
@@ -119,12 +121,15 @@ fn d7_recorded_histories_replay_to_recorded_summary() {
 fn d7_history_of_this_version_contains_every_event_type() {
     let path = histories_folder().join(CURRENT).with_extension("jsonl");
     let fork = histories_folder().join(FORK).with_extension("jsonl");
-    for logs in [[read_log(&path), read_log(&fork)], [record_every_event(), record_fork()]] {
+    let queue = histories_folder().join(features::QUEUE).with_extension("jsonl");
+    let stored = [read_log(&path), read_log(&fork), read_log(&queue)];
+    let recorded = [record_every_event(), record_fork(), features::queue()];
+    for logs in [stored, recorded] {
         let types: BTreeSet<_> = logs.iter().flatten().map(type_of).collect();
         assert_eq!(types, TYPES.map(str::to_owned).into());
     }
     // The stored lines equal what this version would store.
-    for path in [path, fork] {
+    for path in [path, fork, queue] {
         for line in fs::read_to_string(path).unwrap().lines() {
             let record: EventRecord = serde_json::from_str(line).unwrap();
             assert_eq!(serde_json::to_string(&record).unwrap(), line);
@@ -193,6 +198,8 @@ fn event_type(event: &SessionEvent) -> &'static str {
         E::MessageStarted { .. } => "message_started",
         E::PreflightApproved { .. } => "preflight_approved",
         E::PreflightSkipped { .. } => "preflight_skipped",
+        E::QueuedMessageChanged { .. } => "queued_message_changed",
+        E::QueuedMessageWithdrawn { .. } => "queued_message_withdrawn",
         E::RunCancelled { .. } => "run_cancelled",
         E::RunCompleted { .. } => "run_completed",
         E::FeedbackGiven { .. } => "feedback_given",

@@ -1,5 +1,6 @@
 //! Checks the invariants that are visible in the log, as each event is appended.
 
+use crate::queue::QueueTracker;
 use greenroom_core::{
     approval::{ApprovalSubject, Resolution},
     call::CallFailureReason,
@@ -23,6 +24,7 @@ pub(crate) struct InvariantChecker {
     pub(crate) open_elicitations: BTreeSet<(AttemptId, u32)>,
     pub(crate) calls: BTreeMap<CallId, CallTrack>,
     approvals: BTreeMap<ApprovalId, ApprovalTrack>,
+    pub(crate) queue: QueueTracker,
     queued_runs: VecDeque<RunId>,
     /// Steering messages of the active run, with the runs that they get if it ends before delivery.
     steering: VecDeque<(MessageId, RunId)>,
@@ -82,6 +84,7 @@ impl InvariantChecker {
         assert_eq!(record.seq, self.head.next(), "seq has a gap: {record:?}");
         self.head = record.seq;
         self.check_messages(record);
+        self.queue.check_event(record);
         self.check_runs(record);
         let cancelled = matches!(record.event, SessionEvent::RunCancelled { .. });
         let accepted = matches!(record.event, SessionEvent::MessageAccepted { .. });
@@ -120,6 +123,9 @@ impl InvariantChecker {
                     self.steering.push_back((message_id.clone(), steering.own_run_id));
                 }
             }
+        }
+        if let E::QueuedMessageWithdrawn { message_id, .. } = &record.event {
+            self.steering.retain(|(steering, _)| steering != message_id);
         }
         if let E::MessageAccepted { message_id, .. } = &record.event
             && self.run.is_some()

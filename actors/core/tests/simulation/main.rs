@@ -13,6 +13,7 @@ mod interleavings;
 mod invariants;
 mod long_run;
 mod properties;
+mod queue;
 mod rng;
 mod rules;
 mod session_simulation;

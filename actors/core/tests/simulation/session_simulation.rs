@@ -6,11 +6,11 @@ use greenroom_core::{
     approval::ApprovalSubject,
     budget::{BudgetMeasure, SpendingTotals, UserSpending},
     call::{Call, CallPhase},
-    ids::{ApprovalId, AttemptId, CallId, MessageId, SessionId, UserId},
+    ids::{ApprovalId, AttemptId, CallId, MessageId, RunId, Seq, SessionId, UserId},
     message::Message,
     policy::{BudgetLimit, BudgetPeriod},
     session::{
-        ApprovalRow, Decision, Effect, EventRecord, Input, Lifecycle, Projection, Rejection, Reply,
+        ApprovalRow, Decision, Effect, EventRecord, Input, Lifecycle, Projection, Rejection,
         SessionRow, SessionState, SessionStatus, StepPhase, decide, evolve,
     },
 };
@@ -30,8 +30,8 @@ pub(crate) struct SessionSimulation {
     pub(crate) model_attempts: Vec<AttemptId>,
     /// Tool attempts that may still report a result, including stopped ones.
     pub(crate) tool_attempts: Vec<(CallId, AttemptId)>,
-    /// Accepted messages, with their replies.
-    pub(crate) submitted: Vec<(MessageId, Reply)>,
+    /// Accepted messages, with run and `seq` of their replies.
+    pub(crate) submitted: Vec<(MessageId, RunId, Seq)>,
     /// The store's approval rows.
     approval_rows: BTreeMap<ApprovalId, ApprovalRow>,
     session_row: Option<SessionRow>,
@@ -136,7 +136,9 @@ impl SessionSimulation {
             self.schedule_crash(chance);
         }
         match chance.next_below(100) {
-            0..15 => self.submit_message(chance),
+            0..12 => self.submit_message(chance),
+            12..14 => self.change_queued_message(chance),
+            14 => self.withdraw_queued_message(chance),
             15..18 => self.resubmit_message(chance),
             18..43 => self.finish_model_attempt(chance),
             43..67 => self.finish_tool_attempt(chance),

@@ -58,12 +58,13 @@ impl SessionSimulation {
         };
         let decision = self.apply_input(input)?;
         let (run_id, seq) = match decision.reply {
-            Reply::Submitted { run_id, seq, repeated: false } => (run_id, seq),
+            Reply::Submitted { run_id, seq } => (run_id, seq),
             Reply::Steered { run_id, seq, after_decision: _ } if on_busy == OnBusy::Steer => {
                 (run_id, seq)
             }
             Reply::Done
-            | Reply::Submitted { .. }
+            | Reply::Repeated { .. }
+            | Reply::QueueUpdated { .. }
             | Reply::Steered { .. }
             | Reply::Answered { .. }
             | Reply::Cancelled { .. } => panic!("{decision:?}"),
@@ -74,8 +75,7 @@ impl SessionSimulation {
 
     fn record_submission(&mut self, message_id: MessageId, run_id: RunId, seq: Seq) {
         if !self.is_decision_lost() {
-            let repeated = Reply::Submitted { run_id, seq, repeated: true };
-            self.submitted.push((message_id, repeated));
+            self.submitted.push((message_id, run_id, seq));
         }
     }
 
@@ -104,7 +104,7 @@ impl SessionSimulation {
             }
             Err(other) => panic!("{other}"),
         };
-        let Reply::Submitted { run_id, seq, repeated: false } = decision.reply else {
+        let Reply::Submitted { run_id, seq } = decision.reply else {
             panic!("{decision:?}");
         };
         self.record_submission(message_id, run_id, seq);
@@ -114,17 +114,27 @@ impl SessionSimulation {
         assert_eq!(cancelled.and_then(|record| record.run_id), before, "S4: the run is cancelled");
     }
 
-    /// S5: a repeated message gets the same reply at any later time; a different body is rejected.
+    /// S5, S10: a repeated message gets the same reply at any later time, with what happened to it
+    /// while it was queued; a different body is rejected.
     pub(crate) fn resubmit_message(&mut self, chance: &mut SeededRng) {
         if self.submitted.is_empty() {
             return;
         }
-        let (message_id, expected_reply) = chance.pick(&self.submitted).clone();
+        let (message_id, run_id, seq) = chance.pick(&self.submitted).clone();
+        let update = self.invariants.queue.update_of(&message_id);
+        let expected_reply = Reply::Repeated {
+            run_id: update.and_then(|update| update.run_id).unwrap_or(run_id),
+            seq,
+            queued_status: update.map(|update| update.status),
+        };
         let same = chance.next_below(4) != 0;
-        let body = if same { message_id.as_str() } else { "another" };
+        let original = Digest::hash_bytes(message_id.as_str().as_bytes());
+        let changed = update.and_then(|update| update.digest).unwrap_or(original);
+        let other = Digest::hash_bytes(b"another");
+        let digest = if same { *chance.pick(&[original, changed]) } else { other };
         let input = Input::SubmitMessage {
             message: NewMessage {
-                digest: Digest::hash_bytes(body.as_bytes()),
+                digest,
                 message_id: message_id.clone(),
                 text: "again".into(),
                 preflight: *chance.pick(&[None, Some(true)]),

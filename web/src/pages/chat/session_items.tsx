@@ -11,6 +11,7 @@ import { ApprovalCard } from "../../approvals/approval_card";
 import { type SessionView, type SessionItem, pendingApprovals, type Feedback, type Run } from "../../state/session_view";
 import { CallItem } from "./call_item";
 import { Rating } from "./feedback";
+import { QueuedMessages } from "./queued_messages";
 
 /** The actions of the message list. */
 export interface ItemActions {
@@ -39,14 +40,7 @@ export function SessionItems({ view, actions }: { view: SessionView; actions: It
         ))}
       </ol>
       {run && !isStreaming && !isWaiting && !hasRunningCall && <RunStatus run={run} />}
-      {queued.length > 0 && (
-        <ul class="queued" aria-label="Queued messages">
-          {queued.map((message) => (
-            <li key={message.message_id}><Icon name="clock" size={15} /><span dir="auto">{message.text}</span>
-              <small>{message.delivery === "next_run" ? "after this run" : message.delivery === "after_decision" ? "after the decision" : "with the next step"}</small></li>
-          ))}
-        </ul>
-      )}
+      {queued.length > 0 && <QueuedMessages session_id={actions.session_id} queued={queued} />}
     </>
   );
 }

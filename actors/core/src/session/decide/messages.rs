@@ -54,7 +54,7 @@ impl DecisionBuilder<'_> {
             return Ok(Reply::Steered { run_id, seq: self.last_seq, after_decision });
         }
         self.emit_for(Some(own_run_id), None, queued(None));
-        Ok(Reply::Submitted { run_id: own_run_id, seq: self.last_seq, repeated: false })
+        Ok(Reply::Submitted { run_id: own_run_id, seq: self.last_seq })
     }
 
     pub(super) fn decide_interrupt(
@@ -78,8 +78,7 @@ impl DecisionBuilder<'_> {
         let NewMessage { message_id, text, digest, preflight, workflow, traceparent } = message;
         let run_id = RunId(self.env.uuid());
         // A workflow may only narrow: if it requires a preflight, the message can't turn it off.
-        let is_required = workflow.as_ref().is_some_and(|workflow| workflow.preflight);
-        let preflight = is_required || self.should_preflight(preflight);
+        let preflight = requires_preflight(workflow.as_deref()) || self.should_preflight(preflight);
         QueuedMessage { message_id, run_id, text, digest, preflight, workflow, traceparent }
     }
 
@@ -95,11 +94,11 @@ impl DecisionBuilder<'_> {
         digest: Digest,
     ) -> Result<Option<Reply>, Rejection> {
         let Some(first) = self.session.submissions.get(message_id) else { return Ok(None) };
-        if first.digest != digest {
+        if !first.is_repeated_by(digest) {
             return Err(Rejection::MessageIdReused { message_id: message_id.clone() });
         }
-        let (run_id, seq) = (first.run_id, first.seq);
-        Ok(Some(Reply::Submitted { run_id, seq, repeated: true }))
+        let (run_id, seq, queued_status) = (first.run_id, first.seq, first.queued_status());
+        Ok(Some(Reply::Repeated { run_id, seq, queued_status }))
     }
 
     /// Starts the run of a child's task.
@@ -119,7 +118,7 @@ impl DecisionBuilder<'_> {
         let (run_id, seq) = (message.run_id, self.last_seq.next());
         self.start_run(message);
         self.advance();
-        Reply::Submitted { run_id, seq, repeated: false }
+        Reply::Submitted { run_id, seq }
     }
 
     pub(super) fn start_run(&mut self, message: QueuedMessage) {
@@ -151,4 +150,9 @@ impl DecisionBuilder<'_> {
             self.emit(SessionEvent::MessageAccepted { message_id, text, digest });
         }
     }
+}
+
+/// Returns true if the workflow requires a preflight, which a message can't turn off (C3).
+pub(super) fn requires_preflight(workflow: Option<&StartedWorkflow>) -> bool {
+    workflow.is_some_and(|workflow| workflow.preflight)
 }

@@ -6,7 +6,7 @@ use crate::{
     budget::{BudgetRaise, BudgetScope},
     call::CallPhase,
     delegation::ChildUsage,
-    ids::{ApprovalId, RunId},
+    ids::{ApprovalId, MessageId, RunId},
     message::{AssistantMessage, Message},
     policy::Settings,
     preflight::{ApprovedPreflight, PreflightPhase},
@@ -64,11 +64,14 @@ impl ActiveState {
                     None => self.queue.push_back(message),
                 }
             }
-            E::MessageAccepted { message_id, .. } => {
-                let is_other = |queued: &QueuedMessage| queued.message_id != *message_id;
-                self.queue.retain(is_other);
-                self.run.iter_mut().for_each(|run| run.steering.retain(is_other));
+            E::MessageAccepted { message_id, .. } => self.remove_waiting_message(message_id),
+            E::QueuedMessageChanged { message_id, text, digest, preflight, .. } => {
+                if let Some(queued) = self.waiting_message_mut(message_id) {
+                    (queued.text, queued.digest) = (text.clone(), *digest);
+                    queued.preflight = *preflight;
+                }
             }
+            E::QueuedMessageWithdrawn { message_id, .. } => self.remove_waiting_message(message_id),
             E::RunStarted { title, .. } => {
                 if title.is_some() {
                     self.title.clone_from(title);
@@ -194,6 +197,18 @@ impl ActiveState {
         self.workflow_settings = level_max
             .filter(|level| *level < self.settings.autonomy_level)
             .map(|level| Arc::new(Settings { autonomy_level: level, ..(*self.settings).clone() }));
+    }
+
+    /// Returns the message with that id, if it steers the active run or waits in the queue.
+    fn waiting_message_mut(&mut self, message_id: &MessageId) -> Option<&mut QueuedMessage> {
+        let steering = self.run.iter_mut().flat_map(|run| &mut run.steering);
+        steering.chain(&mut self.queue).find(|queued| queued.message_id == *message_id)
+    }
+
+    fn remove_waiting_message(&mut self, message_id: &MessageId) {
+        let is_other = |queued: &QueuedMessage| queued.message_id != *message_id;
+        self.queue.retain(is_other);
+        self.run.iter_mut().for_each(|run| run.steering.retain(is_other));
     }
 
     /// Returns the open approval with that id.

@@ -119,6 +119,8 @@ impl ActiveState {
             | E::SessionClosed { .. }
             | E::MessageQueued { .. }
             | E::MessageAccepted { .. }
+            | E::QueuedMessageChanged { .. }
+            | E::QueuedMessageWithdrawn { .. }
             | E::MessageStarted { .. }
             | E::MessageCompleted { .. }
             | E::MessageDiscarded { .. }

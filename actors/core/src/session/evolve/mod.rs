@@ -7,8 +7,8 @@ mod active;
 mod calls;
 
 use super::{
-    ConversationSummary, EventRecord, Run, SessionEvent, SessionState, Submission,
-    state::SessionMetadata,
+    ConversationSummary, EventRecord, QueueRemoval, QueuedMessage, Run, SessionEvent, SessionState,
+    Submission, state::SessionMetadata,
 };
 use crate::{
     approval::{ApprovalOutcome, ClosedApproval, PlanStepDecision, RecordedAnswer},
@@ -59,7 +59,7 @@ impl SessionState {
             E::MessageQueued { message_id, digest, .. }
             | E::MessageAccepted { message_id, digest, .. } => {
                 if let Some(run_id) = record.run_id {
-                    let submission = Submission { digest: *digest, run_id, seq: record.seq };
+                    let submission = Submission::new(*digest, run_id, record.seq);
                     // A queued message is accepted later; the first of the two events counts.
                     self.submissions.insert_if_absent(message_id.clone(), submission);
                 }
@@ -67,6 +67,19 @@ impl SessionState {
                     let (message_id, text) = (message_id.clone(), text.clone());
                     self.conversation.push(Message::User { message_id, text });
                 }
+            }
+            E::QueuedMessageChanged { message_id, digest, .. } => {
+                self.submissions.update(message_id, |submission| {
+                    submission.changed_digest = Some(*digest);
+                    // A steering message that was not delivered now waits for a run of its own.
+                    submission.run_id = record.run_id.unwrap_or(submission.run_id);
+                });
+            }
+            E::QueuedMessageWithdrawn { message_id, .. } => {
+                self.submissions.update(message_id, |submission| {
+                    submission.removal = Some(QueueRemoval::Withdrawn);
+                    submission.run_id = record.run_id.unwrap_or(submission.run_id);
+                });
             }
             E::StepStarted { .. } => self.append_step_messages(record),
             E::ContextCompacted { through, summary, .. } => {
@@ -79,6 +92,7 @@ impl SessionState {
             | E::RunCancelled { usage, .. } => {
                 self.append_step_messages(record);
                 self.usage = self.usage.plus(*usage);
+                self.record_cancelled_message(record);
             }
             E::ApprovalDecided { approval_id, steps, answer, closed } => {
                 if *closed {
@@ -129,6 +143,16 @@ impl SessionState {
             | E::GrantRevoked { .. }
             | E::ChildEvent { .. }
             | E::ChildGone { .. } => {}
+        }
+    }
+
+    /// Records that a queued message was cancelled, if `record` ended a run that had not started.
+    fn record_cancelled_message(&mut self, record: &EventRecord) {
+        let is_ended = |queued: &&QueuedMessage| Some(queued.run_id) == record.run_id;
+        if let Some(queued) = self.active.queue.iter().find(is_ended) {
+            self.submissions.update(&queued.message_id, |submission| {
+                submission.removal = Some(QueueRemoval::Cancelled);
+            });
         }
     }
 

@@ -16,7 +16,8 @@ use greenroom_core::{
     policy::{BudgetPeriod, Matrix, Settings},
     preflight::{ChecklistStepEdit, SUBMIT_PLAN_TOOL},
     session::{
-        ApprovalAnswer, EventRecord, Input, ModelAttemptFailure, NewMessage, OnBusy, PlanStepAnswer,
+        ApprovalAnswer, EventRecord, Input, ModelAttemptFailure, NewMessage, OnBusy,
+        PlanStepAnswer, QueuedMessageChange,
     },
     usage::TokenUsage,
 };
@@ -27,7 +28,7 @@ use std::{path::Path, sync::Arc, time::Duration};
 /// this order.
 type Feature = (&'static str, fn() -> Vec<EventRecord>, &'static [&'static str]);
 
-const FEATURES: [Feature; 15] = [
+const FEATURES: [Feature; 16] = [
     ("answer", answer, &["run_started", "message_completed", "run_completed"]),
     ("parallel", parallel, &["tool_call_completed", "tool_call_completed", "run_completed"]),
     ("plan_edited", plan_edited, &["approval_requested", "approval_decided", "tool_call_allowed"]),
@@ -43,7 +44,11 @@ const FEATURES: [Feature; 15] = [
     ("steered", steered, &["message_queued", "message_queued", "message_accepted"]),
     ("interrupted", interrupted, &["run_cancelled", "message_accepted", "run_started"]),
     ("cancelled", cancelled, &["message_queued", "approval_cancelled", "run_cancelled"]),
+    ("queue", queue, &["queued_message_changed", "queued_message_withdrawn", "message_accepted"]),
 ];
+
+/// The history of [`queue`].
+pub(super) const QUEUE: &str = "v0_1_queue";
 
 fn history_name(name: &str) -> String {
     format!("v0_1_{name}")
@@ -266,6 +271,37 @@ fn steered() -> Vec<EventRecord> {
     for _ in 0..2 {
         builder.complete_step("It is done.", vec![]);
     }
+    finish(builder)
+}
+
+/// A queued message and a steering message are changed, others are withdrawn (S10).
+pub(super) fn queue() -> Vec<EventRecord> {
+    let mut builder = session_with_message(|_| ());
+    for (message_id, on_busy) in [
+        ("changed", OnBusy::Queue),
+        ("withdrawn", OnBusy::Queue),
+        ("steers", OnBusy::Steer),
+        ("steers-not", OnBusy::Steer),
+    ] {
+        submit_while_busy(&mut builder, message_id, on_busy);
+    }
+    let id = |message_id| MessageId::parse(message_id).expect("the id is valid");
+    for message_id in ["changed", "steers"] {
+        let change = QueuedMessageChange {
+            text: "And only that.".into(),
+            digest: Digest::hash_bytes(b"And only that."),
+            preflight: None,
+        };
+        let (message_id, by) = (id(message_id), user("ann"));
+        builder.apply_input(Input::ChangeQueuedMessage { message_id, change, by });
+    }
+    for message_id in ["withdrawn", "steers-not"] {
+        let (message_id, by) = (id(message_id), user("root"));
+        builder.apply_input(Input::WithdrawQueuedMessage { message_id, by });
+    }
+    call_tools(&mut builder, &["read"]);
+    complete_tool(&mut builder, "read");
+    builder.complete_step("It is done.", vec![]);
     finish(builder)
 }
 

@@ -196,7 +196,7 @@ fn s5_cancelled_queued_messages_stay_accepted() {
     harness.apply(submit("u2")).unwrap();
     let run_id = Some(harness.state.active.queue[0].run_id);
     harness.apply(Input::CancelRun { run_id, by: user("ann"), partial: None }).unwrap();
-    harness.check(submit("u2"), "= submitted r2 seq 6 repeated");
+    harness.check(submit("u2"), "= submitted r2 seq 6 repeated cancelled");
 }
 
 #[test]

@@ -18,6 +18,7 @@ mod lifecycle;
 mod messages;
 mod notation;
 mod preflight;
+mod queue;
 mod raised_risk;
 mod recheck;
 mod rehydration;

@@ -6,7 +6,10 @@ use crate::{
     approval::{Approval, PlanStepDecision},
     delegation::ChildTask,
     ids::MessageId,
-    session::{CallAuthorization, Decision, Effect, EventRecord, Rejection, Reply, SessionEvent},
+    session::{
+        CallAuthorization, Decision, Effect, EventRecord, QueuedMessageStatus, Rejection, Reply,
+        SessionEvent,
+    },
     time::Timestamp,
 };
 use std::{cell::RefCell, collections::BTreeMap};
@@ -63,6 +66,8 @@ impl IdLabels {
             | E::SessionClosed { .. }
             | E::MessageQueued { .. }
             | E::MessageAccepted { .. }
+            | E::QueuedMessageChanged { .. }
+            | E::QueuedMessageWithdrawn { .. }
             | E::MessageStarted { .. }
             | E::MessageCompleted { .. }
             | E::MessageDiscarded { .. }
@@ -121,6 +126,13 @@ impl IdLabels {
             E::FeedbackGiven { feedback, by } => format!("feedback_given {feedback:?} by {by}"),
             E::MessageQueued { message_id, .. } => format!("message_queued {message_id}"),
             E::MessageAccepted { message_id, .. } => format!("message_accepted {message_id}"),
+            E::QueuedMessageChanged { message_id, text, digest: _, preflight, by } => {
+                let preflight = if *preflight { " preflight" } else { "" };
+                format!("queued_message_changed {message_id} '{text}'{preflight} by {by}")
+            }
+            E::QueuedMessageWithdrawn { message_id, by } => {
+                format!("queued_message_withdrawn {message_id} by {by}")
+            }
             E::MessageStarted { message_id } => {
                 format!("message_started {}", self.message(message_id))
             }
@@ -372,9 +384,22 @@ impl IdLabels {
         match reply {
             // `Reply::Done` is not shown.
             Reply::Done => String::new(),
-            Reply::Submitted { run_id, seq, repeated } => {
+            Reply::Submitted { run_id, seq } => {
+                format!("= submitted {} seq {seq}", self.label('r', run_id.0))
+            }
+            Reply::Repeated { run_id, seq, queued_status } => {
                 let run = self.label('r', run_id.0);
-                format!("= submitted {run} seq {seq}{}", repeated_suffix(*repeated))
+                let status = match queued_status {
+                    None => "",
+                    Some(QueuedMessageStatus::Changed) => " changed",
+                    Some(QueuedMessageStatus::Withdrawn) => " withdrawn",
+                    Some(QueuedMessageStatus::Cancelled) => " cancelled",
+                };
+                format!("= submitted {run} seq {seq} repeated{status}")
+            }
+            Reply::QueueUpdated { run_id, repeated } => {
+                let run = self.label('r', run_id.0);
+                format!("= queue updated {run}{}", repeated_suffix(*repeated))
             }
             Reply::Steered { run_id, seq, after_decision } => {
                 let suffix = if *after_decision { " after the decision" } else { "" };
@@ -418,6 +443,11 @@ impl IdLabels {
             | Rejection::ChildSettingsWidened { .. }
             | Rejection::FeedbackLimitReached { .. }
             | Rejection::MessageIdReused { .. }
+            | Rejection::UnknownMessage { .. }
+            | Rejection::MessageStarted { .. }
+            | Rejection::MessageWithdrawn { .. }
+            | Rejection::MessageCancelled { .. }
+            | Rejection::RedactedMessage
             | Rejection::NoActiveRun
             | Rejection::ApprovalExpired
             | Rejection::ApprovalCancelled
