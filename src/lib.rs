@@ -11,6 +11,7 @@ pub mod dialect;
 #[cfg(debug_assertions)]
 pub mod fault_injection;
 pub mod http;
+mod http_client;
 pub mod model;
 pub mod redaction;
 pub mod rehearsal;
