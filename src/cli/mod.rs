@@ -8,6 +8,7 @@
 
 pub mod approvals;
 pub mod audit;
+pub mod backup;
 pub mod chat;
 mod client;
 pub mod doctor;

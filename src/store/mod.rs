@@ -16,6 +16,7 @@
 //! with its connections, its schema and the statements that write.
 
 mod admin_records;
+mod backup;
 mod codec;
 mod database;
 mod digest_key;
@@ -35,6 +36,7 @@ mod stored_commit;
 mod verify;
 mod writer;
 
+pub use backup::{BackupError, BackupSummary, backup};
 pub use database::{DatabaseLocation, PostgresAddress};
 pub use error::StoreError;
 pub use read_only::ReadOnlyStore;

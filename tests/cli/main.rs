@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
 mod approvals;
+mod backup;
 mod ca_certificates;
 mod database;
 mod doctor;
