@@ -15,10 +15,20 @@ use greenroom_core::{
 };
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::Value;
+use serde_path_to_error::Segment;
 use std::{str::FromStr, time::Duration};
 
 /// Maximum time for reading a request body.
 const BODY_READ_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The fields of bodies and frames that have an alias, each with the alias.
+const ALIASES: [(&str, &str); 5] = [
+    ("user_id", "character_id"),
+    ("user_id", "user"),
+    ("plan_id", "approval_id"),
+    ("approval_id", "plan_id"),
+    ("toolName", "tool_name"),
+];
 
 /// Extractor of a JSON body. An empty body counts as an empty object.
 pub(super) struct Json<T>(pub(super) T);
@@ -117,7 +127,31 @@ pub(super) fn parse_json<T: DeserializeOwned>(text: &[u8]) -> Result<T, Problem>
 
 /// Deserializes a JSON value; the problem names the invalid field.
 pub(super) fn deserialize_value<T: DeserializeOwned>(value: Value) -> Result<T, Problem> {
-    serde_path_to_error::deserialize(value).map_err(invalid_value)
+    serde_path_to_error::deserialize(&value).map_err(|error| match find_alias(&value, &error) {
+        Some((field, other)) => Problem::given_twice(&field, &other),
+        None => invalid_value(error),
+    })
+}
+
+/// Returns the paths of a field and of its alias if `error` is that `value` has both.
+fn find_alias(
+    value: &Value,
+    error: &serde_path_to_error::Error<serde_json::Error>,
+) -> Option<(String, String)> {
+    let message = error.inner().to_string();
+    let name = message.strip_prefix("duplicate field `")?.split('`').next()?;
+    let container = error.path().iter().try_fold(value, |value, segment| match segment {
+        Segment::Seq { index } => value.get(index),
+        Segment::Map { key } => value.get(key),
+        Segment::Enum { .. } | Segment::Unknown => None,
+    })?;
+    let mut aliases = ALIASES.iter().filter(|(field, _)| *field == name).map(|(_, alias)| alias);
+    let alias = aliases.find(|alias| container.get(alias).is_some())?;
+    let path = match error.path().to_string().as_str() {
+        "." => String::new(),
+        path => format!("{path}."),
+    };
+    Some((format!("{path}{name}"), format!("{path}{alias}")))
 }
 
 /// 422: a value is invalid; the problem names its field.

@@ -258,6 +258,9 @@ impl From<ClientMessageError> for Problem {
         match error {
             ClientMessageError::MissingType => Self::invalid("type", error.to_string()),
             ClientMessageError::UnknownType(kind) => ws_frames::unknown_type(&kind),
+            ClientMessageError::PositionedStep(index) => {
+                Self::invalid(&format!("editedSteps[{index}].position"), error.to_string())
+            }
             ClientMessageError::Invalid(error) => extract::invalid_value(error),
         }
     }

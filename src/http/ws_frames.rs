@@ -217,6 +217,12 @@ mod tests {
             (json!({"type": "send", "message": "hi", "preflite": true}), "preflite"),
             (json!({"type": "cancel", "run": SESSION}), "run"),
             (json!({"type": "decide", "plan_id": SESSION, "decison": "reject"}), "decison"),
+            // Two forms of one field.
+            (json!({"type": "decide", "plan_id": SESSION, "approval_id": SESSION}), "approval_id"),
+            (
+                json!({"type": "decide", "plan_id": SESSION, "steps": [{"position": 1, "toolName": "t", "tool_name": "t"}]}),
+                "steps[0].toolName",
+            ),
             (
                 json!({"type": "decide", "plan_id": SESSION, "steps": [{"call_id": SESSION, "argumnets": {}}]}),
                 "steps[0].argumnets",

@@ -124,7 +124,9 @@ fn parse_line(line: &str) -> Result<Map<String, Value>, Value> {
     decoded.map(|_| frame.clone()).map_err(|error| {
         let code = match error {
             ClientMessageError::UnknownType(_) => "unknown_type",
-            ClientMessageError::MissingType | ClientMessageError::Invalid(_) => "invalid_request",
+            ClientMessageError::MissingType
+            | ClientMessageError::PositionedStep(_)
+            | ClientMessageError::Invalid(_) => "invalid_request",
         };
         json!({"type": "error", "requestId": frame["id"], "code": code, "message": error.to_string()})
     })
