@@ -12,6 +12,7 @@ use futures::{Stream, StreamExt as _, future::LocalBoxFuture};
 use greenroom_core::{
     cursor::Cursor,
     ids::{InvalidId, UserId},
+    text::truncate,
 };
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::Value;
@@ -20,6 +21,9 @@ use std::{str::FromStr, time::Duration};
 
 /// Maximum time for reading a request body.
 const BODY_READ_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Maximum bytes of a field's path and of a message in a problem. Both may repeat the client's text.
+const PROBLEM_TEXT_BYTES_MAX: usize = 512;
 
 /// The fields of bodies and frames that have an alias, each with the alias.
 const ALIASES: [(&str, &str); 5] = [
@@ -162,12 +166,20 @@ pub(super) fn invalid_value(error: serde_path_to_error::Error<serde_json::Error>
 
 /// Returns the path of the invalid field, which is empty if it is unknown, and the error message.
 fn locate_error(error: serde_path_to_error::Error<impl std::error::Error>) -> (String, String) {
-    let path = error.path().to_string();
-    let message = error.into_inner().to_string();
+    let path = shorten(&error.path().to_string());
+    let message = shorten(&error.into_inner().to_string());
     // An error at the top level has no path, but its message names the field.
     match path.as_str() {
         "." | "?" => (field_in_message(&message).unwrap_or_default().to_owned(), message),
         path => (path.to_owned(), format!("`{path}`: {message}")),
+    }
+}
+
+/// Cuts a text that may repeat what the client sent.
+pub(super) fn shorten(text: &str) -> String {
+    match truncate(text, PROBLEM_TEXT_BYTES_MAX) {
+        whole if whole.len() == text.len() => whole.to_owned(),
+        start => format!("{start}…"),
     }
 }
 
