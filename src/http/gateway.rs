@@ -54,7 +54,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 }
 
 #[derive(Deserialize, IntoParams)]
-struct GatewayQuery {
+pub(super) struct GatewayQuery {
     /// True to receive events without a frame in the dialect as `agent.event`.
     #[serde(default)]
     details: bool,

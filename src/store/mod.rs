@@ -19,6 +19,8 @@ mod admin_records;
 mod backup;
 mod codec;
 mod database;
+#[cfg(test)]
+mod decoder_fuzz;
 mod digest_key;
 mod error;
 mod group_commit_delay;

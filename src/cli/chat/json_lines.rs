@@ -111,7 +111,7 @@ pub(super) async fn run(
 
 /// Parses a line as a frame, or returns an `error` frame like the server's. Invalid frames are
 /// rejected here, since they open no request and the command may exit before the server answers.
-fn parse_line(line: &str) -> Result<Map<String, Value>, Value> {
+pub(super) fn parse_line(line: &str) -> Result<Map<String, Value>, Value> {
     let map = serde_json::from_str::<Map<String, Value>>(line);
     let mut frame = map.unwrap_or_else(|_| Map::from_iter([("content".into(), line.into())]));
     if !frame.contains_key("type") {

@@ -5,6 +5,8 @@
 //! and uses its public HTTP API.
 
 mod cases;
+#[cfg(test)]
+mod decoder_fuzz;
 mod observed_run;
 
 use super::{
