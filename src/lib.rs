@@ -10,7 +10,11 @@ pub mod configuration;
 pub mod dialect;
 #[cfg(debug_assertions)]
 pub mod fault_injection;
+#[cfg(test)]
+#[path = "../tests/support/hostile_input.rs"]
+mod hostile_input;
 pub mod http;
+mod http_client;
 pub mod model;
 pub mod redaction;
 pub mod rehearsal;

@@ -3,8 +3,8 @@
 use clap::Parser as _;
 use greenroom::{
     cli::{
-        self, approvals, audit, chat, doctor, eval, events, key, migrate, policy, rehearse, serve,
-        tools, workflows,
+        self, approvals, audit, backup, chat, doctor, eval, events, key, migrate, policy, rehearse,
+        serve, tools, workflows,
     },
     telemetry::{self, LogVolume},
 };
@@ -36,6 +36,7 @@ enum Command {
     Eval(eval::EvalArgs),
     Key(key::KeyArgs),
     Audit(audit::AuditArgs),
+    Backup(backup::BackupArgs),
     Migrate(migrate::MigrateArgs),
     Doctor(doctor::DoctorArgs),
 }
@@ -65,6 +66,7 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Rehearse(args) => rehearse::run(args).await?,
         Command::Key(args) => key::run(args).await?,
         Command::Audit(args) => return audit::run(args).await,
+        Command::Backup(args) => backup::run(args).await?,
         Command::Migrate(args) => migrate::run(args).await?,
         Command::Doctor(args) => doctor::run(args).await?,
     }

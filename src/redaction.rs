@@ -7,6 +7,8 @@
 
 mod assignments;
 mod auth_schemes;
+#[cfg(test)]
+mod decoder_fuzz;
 mod keyed_digest;
 mod quoted_keys;
 mod redacted_view;

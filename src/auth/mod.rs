@@ -8,6 +8,8 @@ pub mod admin_token;
 pub mod api_key;
 pub mod browser_cookie;
 mod critical_approval;
+#[cfg(test)]
+mod decoder_fuzz;
 mod key_cache;
 #[cfg(test)]
 mod tests;

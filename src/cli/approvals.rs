@@ -2,6 +2,8 @@
 //!
 //! The command uses the public HTTP API like any other client and stores nothing.
 
+#[cfg(test)]
+mod decoder_fuzz;
 mod view;
 
 use super::{

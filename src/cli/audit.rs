@@ -35,7 +35,7 @@ enum AuditCommand {
 
 /// The number and hash of a row, in the form that `verify` prints.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct AnchorArg(ChainHead);
+pub(super) struct AnchorArg(ChainHead);
 
 impl FromStr for AnchorArg {
     type Err = &'static str;

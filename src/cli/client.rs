@@ -3,7 +3,7 @@
 //! The client uses the public HTTP API and the admin token of the same configuration.
 
 use super::partial_id::PartialId;
-use crate::configuration::Configuration;
+use crate::{configuration::Configuration, http_client};
 use anyhow::Context as _;
 use greenroom_core::ids::SessionId;
 use reqwest::StatusCode;
@@ -71,12 +71,13 @@ impl ApiClient {
             }
         };
         let base = format!("http://{}", configuration.listen);
-        Ok(Self { http: reqwest::Client::new(), base, token })
+        Self::new(base, &token)
     }
 
     /// Creates the client for the server at `base`.
-    pub(super) fn new(base: String, token: &str) -> Self {
-        Self { http: reqwest::Client::new(), base, token: token.to_owned() }
+    pub(super) fn new(base: String, token: &str) -> anyhow::Result<Self> {
+        let http = http_client::build_client(&base.parse()?, |client| client)?;
+        Ok(Self { http, base, token: token.to_owned() })
     }
 
     /// Sends GET and returns the JSON response.

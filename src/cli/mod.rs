@@ -8,8 +8,11 @@
 
 pub mod approvals;
 pub mod audit;
+pub mod backup;
 pub mod chat;
 mod client;
+#[cfg(test)]
+mod decoder_fuzz;
 pub mod doctor;
 pub mod eval;
 pub mod events;

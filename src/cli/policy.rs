@@ -67,7 +67,7 @@ struct CheckArgs {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum SinceArg {
+pub(super) enum SinceArg {
     Ago(ConfigDuration),
     At(Timestamp),
 }

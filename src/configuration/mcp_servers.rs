@@ -162,7 +162,7 @@ fn add(
 }
 
 /// Parses `{"mcpServers": {…}}`. Ignores the keys of other hosts.
-fn parse_mcp_json(text: &str) -> Result<BTreeMap<String, RawMcpServer>, String> {
+pub(super) fn parse_mcp_json(text: &str) -> Result<BTreeMap<String, RawMcpServer>, String> {
     #[derive(Deserialize)]
     struct McpJson {
         #[serde(rename = "mcpServers")]

@@ -10,6 +10,8 @@ mod agents;
 mod approvals;
 mod budgets;
 mod config_file;
+#[cfg(test)]
+mod decoder_fuzz;
 mod delegates;
 mod expansion;
 mod limits;

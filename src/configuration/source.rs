@@ -126,7 +126,10 @@ pub(super) fn folder_of(file: &Path) -> PathBuf {
     file.parent().map(Path::to_owned).unwrap_or_default()
 }
 
-fn parse<T: DeserializeOwned>(text: &str, location: &str) -> Result<T, ConfigurationError> {
+pub(super) fn parse<T: DeserializeOwned>(
+    text: &str,
+    location: &str,
+) -> Result<T, ConfigurationError> {
     toml_error::parse_toml(text).map_err(|error| {
         ConfigurationError::invalid(format_args!("{location}:{}", error.line), error.problem)
     })
@@ -134,7 +137,7 @@ fn parse<T: DeserializeOwned>(text: &str, location: &str) -> Result<T, Configura
 
 /// Returns the document with the values of environment variables, which override those of the file.
 /// Variables are applied one by one, so that an error can name its variable.
-fn apply_environment(
+pub(super) fn apply_environment(
     document: ConfigFile,
     text: &str,
     environment: &Environment,

@@ -228,7 +228,7 @@ impl MessageBody for RevocableBody {
     }
 }
 
-fn parse_bearer(value: &str) -> Option<&str> {
+pub(super) fn parse_bearer(value: &str) -> Option<&str> {
     let (scheme, token) = value.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }

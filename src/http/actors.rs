@@ -93,7 +93,7 @@ struct ActorOrderResponse {
 }
 
 #[derive(Deserialize, IntoParams)]
-struct ActorsQuery {
+pub(super) struct ActorsQuery {
     /// Only actors whose path starts with this text.
     prefix: Option<String>,
     /// Only actors of this kind, such as `Session`.

@@ -105,7 +105,7 @@ impl AnswerRequest {
 
     /// Converts the request to the session's input. If `steps` is present, only those steps are
     /// decided; a step without its own decision or reason takes the overall one.
-    fn into_approval_answer(self) -> Result<ApprovalAnswer, Problem> {
+    pub(super) fn into_approval_answer(self) -> Result<ApprovalAnswer, Problem> {
         let reason = self.reason.map(|reason| validate_reason("reason", reason)).transpose()?;
         if let Some(resolution) = parse_resolution(self.decision.as_deref(), &self.value)? {
             if self.steps.is_some() {

@@ -176,7 +176,7 @@ fn redacted_approval(state: &AppState, row: &ApprovalRow) -> Value {
 }
 
 #[derive(Deserialize, IntoParams)]
-struct ListApprovalsQuery {
+pub(super) struct ListApprovalsQuery {
     /// Only approvals in this state.
     #[param(inline)]
     state: Option<ApprovalState>,
@@ -258,7 +258,7 @@ async fn answer_approval(
 /// Identifies a plan and gives the reason of its answer.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct PlanBody {
+pub(super) struct PlanBody {
     /// The session that shows the plan: its own session or the root session.
     session_id: SessionId,
     /// The approval of the plan. `approval_id` is an alias.

@@ -83,7 +83,7 @@ struct AuditRowSchema {
 }
 
 #[derive(Deserialize, IntoParams)]
-struct ListAuditQuery {
+pub(super) struct ListAuditQuery {
     /// Only rows about this session.
     #[param(value_type = Option<SessionId>)]
     session_id: Option<String>,

@@ -71,7 +71,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 /// A message to a session.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct ChatStreamBody {
+pub(super) struct ChatStreamBody {
     /// The session.
     session_id: SessionId,
     /// The text. Optional if `workflow` is present.
@@ -181,7 +181,7 @@ fn traceparent(request: &HttpRequest) -> Option<TraceContext> {
 /// A message to a session or to a new session.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct ChatBody {
+pub(super) struct ChatBody {
     /// The text. Optional if `workflow` is present.
     #[serde(default)]
     message: String,

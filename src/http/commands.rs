@@ -104,16 +104,14 @@ pub(super) async fn create_session_with_id(
     let title = request.title.map(validate_title).transpose()?;
     let mut patch = request.settings.unwrap_or_default();
     if let Some(level) = request.autonomy_level {
-        if patch.autonomy_level.is_some_and(|other| other != level) {
-            let detail = "`autonomy_level` and `settings.autonomy_level` differ";
-            return Err(Problem::invalid("autonomy_level", detail));
+        if patch.autonomy_level.is_some() {
+            return Err(Problem::given_twice("autonomy_level", "settings.autonomy_level"));
         }
         patch.autonomy_level = Some(level);
     }
     if let Some(preflight) = request.preflight {
-        if patch.preflight.is_some_and(|other| other != preflight) {
-            let detail = "`preflight` and `settings.preflight` differ";
-            return Err(Problem::invalid("preflight", detail));
+        if patch.preflight.is_some() {
+            return Err(Problem::given_twice("preflight", "settings.preflight"));
         }
         patch.preflight = Some(preflight);
     }

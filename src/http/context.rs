@@ -29,7 +29,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 }
 
 #[derive(Deserialize, IntoParams)]
-struct ContextQuery {
+pub(super) struct ContextQuery {
     /// The step of the run, by default the newest. 0 is the step of the preflight.
     step: Option<u32>,
     /// The run, by default the newest.

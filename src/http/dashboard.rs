@@ -116,7 +116,7 @@ fn accepts_html(request: &HttpRequest) -> bool {
 /// A sign-in request of a page.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct SignIn {
+pub(super) struct SignIn {
     /// The admin token or an API key.
     token: String,
 }

@@ -98,6 +98,13 @@ impl Problem {
         if field.is_empty() { problem } else { problem.with_member("field", field) }
     }
 
+    /// 422: the body has both `field` and `other`, two forms of one field.
+    pub(super) fn given_twice(field: &str, other: &str) -> Self {
+        let detail =
+            format!("`{field}` and `{other}` are two forms of one field; send one of them");
+        Self::invalid(field, detail)
+    }
+
     /// 422: the text of `field` is too long. `unit` is `bytes` or `characters`.
     pub(super) fn too_long(field: &str, length: usize, max: usize, unit: &str) -> Self {
         Self::invalid(field, format!("`{field}`: {length} {unit}; the limit is {max}"))

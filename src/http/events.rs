@@ -54,7 +54,7 @@ pub(super) fn admin_endpoints() -> Vec<Endpoint> {
 }
 
 #[derive(Deserialize, IntoParams)]
-struct EventsQuery {
+pub(super) struct EventsQuery {
     /// A cursor: `seq`, or `seq.offset` inside an open message; or `now`, the last event.
     after: Option<String>,
     /// Maximum number of events on a page.

@@ -64,7 +64,7 @@ struct ExportedConversation<'a> {
 }
 
 #[derive(Deserialize, IntoParams)]
-struct ExportQuery {
+pub(super) struct ExportQuery {
     /// Only this session.
     #[param(value_type = Option<SessionId>)]
     session_id: Option<String>,

@@ -12,13 +12,27 @@ use futures::{Stream, StreamExt as _, future::LocalBoxFuture};
 use greenroom_core::{
     cursor::{Cursor, InvalidCursor, StreamStart},
     ids::{InvalidId, UserId},
+    text::truncate,
 };
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::Value;
+use serde_path_to_error::Segment;
 use std::{str::FromStr, time::Duration};
 
 /// Maximum time for reading a request body.
 const BODY_READ_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Maximum bytes of a field's path and of a message in a problem. Both may repeat the client's text.
+const PROBLEM_TEXT_BYTES_MAX: usize = 512;
+
+/// The fields of bodies and frames that have an alias, each with the alias.
+const ALIASES: [(&str, &str); 5] = [
+    ("user_id", "character_id"),
+    ("user_id", "user"),
+    ("plan_id", "approval_id"),
+    ("approval_id", "plan_id"),
+    ("toolName", "tool_name"),
+];
 
 /// Extractor of a JSON body. An empty body counts as an empty object.
 pub(super) struct Json<T>(pub(super) T);
@@ -117,7 +131,31 @@ pub(super) fn parse_json<T: DeserializeOwned>(text: &[u8]) -> Result<T, Problem>
 
 /// Deserializes a JSON value; the problem names the invalid field.
 pub(super) fn deserialize_value<T: DeserializeOwned>(value: Value) -> Result<T, Problem> {
-    serde_path_to_error::deserialize(value).map_err(invalid_value)
+    serde_path_to_error::deserialize(&value).map_err(|error| match find_alias(&value, &error) {
+        Some((field, other)) => Problem::given_twice(&field, &other),
+        None => invalid_value(error),
+    })
+}
+
+/// Returns the paths of a field and of its alias if `error` is that `value` has both.
+fn find_alias(
+    value: &Value,
+    error: &serde_path_to_error::Error<serde_json::Error>,
+) -> Option<(String, String)> {
+    let message = error.inner().to_string();
+    let name = message.strip_prefix("duplicate field `")?.split('`').next()?;
+    let container = error.path().iter().try_fold(value, |value, segment| match segment {
+        Segment::Seq { index } => value.get(index),
+        Segment::Map { key } => value.get(key),
+        Segment::Enum { .. } | Segment::Unknown => None,
+    })?;
+    let mut aliases = ALIASES.iter().filter(|(field, _)| *field == name).map(|(_, alias)| alias);
+    let alias = aliases.find(|alias| container.get(alias).is_some())?;
+    let path = match error.path().to_string().as_str() {
+        "." => String::new(),
+        path => format!("{path}."),
+    };
+    Some((format!("{path}{name}"), format!("{path}{alias}")))
 }
 
 /// 422: a value is invalid; the problem names its field.
@@ -128,12 +166,20 @@ pub(super) fn invalid_value(error: serde_path_to_error::Error<serde_json::Error>
 
 /// Returns the path of the invalid field, which is empty if it is unknown, and the error message.
 fn locate_error(error: serde_path_to_error::Error<impl std::error::Error>) -> (String, String) {
-    let path = error.path().to_string();
-    let message = error.into_inner().to_string();
+    let path = shorten(&error.path().to_string());
+    let message = shorten(&error.into_inner().to_string());
     // An error at the top level has no path, but its message names the field.
     match path.as_str() {
         "." | "?" => (field_in_message(&message).unwrap_or_default().to_owned(), message),
         path => (path.to_owned(), format!("`{path}`: {message}")),
+    }
+}
+
+/// Cuts a text that may repeat what the client sent.
+pub(super) fn shorten(text: &str) -> String {
+    match truncate(text, PROBLEM_TEXT_BYTES_MAX) {
+        whole if whole.len() == text.len() => whole.to_owned(),
+        start => format!("{start}…"),
     }
 }
 

@@ -47,7 +47,7 @@ struct FeedbackResponse {
 /// Feedback on a message or a call.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct FeedbackRequest {
+pub(super) struct FeedbackRequest {
     /// The session of the message or call.
     session_id: SessionId,
     /// The rated message.

@@ -55,7 +55,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 }
 
 #[derive(Deserialize, IntoParams)]
-struct GatewayQuery {
+pub(super) struct GatewayQuery {
     /// True to receive events without a frame in the dialect as `agent.event`.
     #[serde(default)]
     details: bool,
@@ -268,6 +268,9 @@ impl From<ClientMessageError> for Problem {
         match error {
             ClientMessageError::MissingType => Self::invalid("type", error.to_string()),
             ClientMessageError::UnknownType(kind) => ws_frames::unknown_type(&kind),
+            ClientMessageError::PositionedStep(index) => {
+                Self::invalid(&format!("editedSteps[{index}].position"), error.to_string())
+            }
             ClientMessageError::Invalid(error) => extract::invalid_value(error),
         }
     }

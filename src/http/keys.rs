@@ -65,7 +65,7 @@ struct CreateKeyResponse {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = CreateKey)]
-struct CreateKeyRequest {
+pub(super) struct CreateKeyRequest {
     /// The user whom the key authenticates. `user` is an alias.
     #[serde(rename = "user_id", alias = "user")]
     user: UserId,

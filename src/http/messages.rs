@@ -47,7 +47,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 }
 
 #[derive(Deserialize, IntoParams)]
-struct MessagesQuery {
+pub(super) struct MessagesQuery {
     /// `next` of the previous page.
     after: Option<String>,
     /// Maximum number of messages on a page.

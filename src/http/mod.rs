@@ -17,6 +17,8 @@ mod chat;
 mod commands;
 mod context;
 mod dashboard;
+#[cfg(test)]
+mod decoder_fuzz;
 mod endpoint;
 pub mod error;
 mod events;

@@ -102,7 +102,7 @@ enum VerdictView {
 }
 
 #[derive(Deserialize, IntoParams)]
-struct PolicyQuery {
+pub(super) struct PolicyQuery {
     /// The agent; by default the server's default agent.
     #[param(value_type = Option<AgentName>)]
     agent: Option<String>,
@@ -145,7 +145,7 @@ async fn read(state: State, caller: Caller, request: HttpRequest) -> Result<Http
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = JudgeQuestion)]
-struct JudgeRequest {
+pub(super) struct JudgeRequest {
     /// Name of the tool.
     tool: String,
     /// The arguments of the call.

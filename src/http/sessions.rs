@@ -241,7 +241,7 @@ async fn create(
 }
 
 #[derive(Deserialize, IntoParams)]
-struct ListSessionsQuery {
+pub(super) struct ListSessionsQuery {
     /// Maximum number of sessions.
     limit: Option<usize>,
     /// Only sessions that were created before this one.
@@ -305,7 +305,7 @@ async fn list_children(state: &State, parent: SessionId) -> Result<Vec<SessionRo
 }
 
 #[derive(Deserialize, IntoParams)]
-struct CloseQuery {
+pub(super) struct CloseQuery {
     /// True to remove the session permanently.
     #[serde(default)]
     purge: bool,
@@ -392,7 +392,7 @@ async fn change_settings(
 /// The start of a fork.
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
-struct ForkBody {
+pub(super) struct ForkBody {
     /// The last event that the fork takes over; by default the newest.
     at_seq: Option<Seq>,
     /// The title of the fork; by default that of the source.
@@ -416,7 +416,7 @@ async fn fork(
 /// The run to cancel.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct CancelBody {
+pub(super) struct CancelBody {
     /// The run; by default the active run.
     #[serde(default)]
     run_id: Option<RunId>,

@@ -84,7 +84,7 @@ impl ToSchema for UserSettings<'_> {
 }
 
 #[derive(Deserialize, IntoParams)]
-struct SettingsQuery {
+pub(super) struct SettingsQuery {
     /// The user; by default the caller. Only administrators may name another user. `character_id`
     /// is an alias.
     #[param(value_type = Option<UserId>)]

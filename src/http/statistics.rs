@@ -47,7 +47,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 }
 
 #[derive(Deserialize, IntoParams)]
-struct StatisticsQuery {
+pub(super) struct StatisticsQuery {
     /// Number of newest sessions to scan.
     sessions: Option<usize>,
     /// Only sessions of this user; only administrators may name another user.

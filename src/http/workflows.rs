@@ -2,7 +2,7 @@
 //! is instantiated before its message is submitted; the session stores the result and does not
 //! depend on the file afterwards.
 
-use super::{AppState, Problem, State, access_control::Caller, endpoint::Endpoint};
+use super::{AppState, Problem, State, access_control::Caller, endpoint::Endpoint, extract};
 use crate::skill::InvalidFile;
 use actix_web::{HttpResponse, http::StatusCode};
 use greenroom_actors::ports::ServerPrompt;
@@ -103,7 +103,10 @@ pub(super) struct WorkflowRequest {
 /// Parses a workflow request that is a part of a message.
 pub(super) fn parse_workflow(value: Value) -> Result<WorkflowRequest, Problem> {
     let parsed = serde_path_to_error::deserialize(value);
-    parsed.map_err(|error| Problem::invalid("workflow", format!("`workflow`: {error}")))
+    parsed.map_err(|error| {
+        let error = extract::shorten(&error.to_string());
+        Problem::invalid("workflow", format!("`workflow`: {error}"))
+    })
 }
 
 impl WorkflowRequest {

@@ -262,6 +262,12 @@ mod tests {
             (json!({"type": "queue_change", "message": "hi"}), "message_id"),
             (json!({"type": "queue_withdraw", "message_id": "m", "run_id": SESSION}), "run_id"),
             (json!({"type": "decide", "plan_id": SESSION, "decison": "reject"}), "decison"),
+            // Two forms of one field.
+            (json!({"type": "decide", "plan_id": SESSION, "approval_id": SESSION}), "approval_id"),
+            (
+                json!({"type": "decide", "plan_id": SESSION, "steps": [{"position": 1, "toolName": "t", "tool_name": "t"}]}),
+                "steps[0].toolName",
+            ),
             (
                 json!({"type": "decide", "plan_id": SESSION, "steps": [{"call_id": SESSION, "argumnets": {}}]}),
                 "steps[0].argumnets",

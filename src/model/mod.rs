@@ -7,6 +7,7 @@ mod idle_timeout;
 
 use crate::{
     configuration::{MaxTokensParameter, ModelEndpoint, ModelWireFormat},
+    http_client,
     redaction::Redactor,
 };
 use anyhow::Context as _;
@@ -68,12 +69,14 @@ impl HttpModelClient {
             let url = format!("{}{path}", model.base_url);
             let url =
                 url.parse().with_context(|| format!("invalid base_url of model {}", model.name))?;
-            let http = reqwest::Client::builder()
-                .connect_timeout(model.connect_timeout)
-                // A redirect must not receive the key.
-                .redirect(reqwest::redirect::Policy::none())
-                .tcp_nodelay(true)
-                .build()?;
+            let http = http_client::build_client(&url, |client| {
+                client
+                    .connect_timeout(model.connect_timeout)
+                    // A redirect must not receive the key.
+                    .redirect(reqwest::redirect::Policy::none())
+                    .tcp_nodelay(true)
+            })
+            .with_context(|| format!("can't use model {}", model.name))?;
             let name = model.name.clone();
             let first_token =
                 metrics::histogram!("greenroom_model_first_token_seconds", "model" => name.clone());

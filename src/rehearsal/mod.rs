@@ -6,6 +6,8 @@
 
 mod anthropic;
 mod decoded_request;
+#[cfg(test)]
+mod decoder_fuzz;
 mod faults;
 mod openai;
 mod reply;

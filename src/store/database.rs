@@ -56,10 +56,21 @@ impl PostgresAddress {
             !POSTGRES_PARAMETERS.contains(&&**key) && !key.starts_with("options[")
         };
         if let Some((key, _)) = parsed.query_pairs().find(is_unknown) {
-            return Err(invalid(&format_args!("unknown parameter `{key}`")));
+            // A name with other characters may be an address that was pasted twice, with a password.
+            let is_name = key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
+            let name = if is_name { &*key } else { "…" };
+            return Err(invalid(&format_args!("unknown parameter `{name}`")));
         }
-        let options: PgConnectOptions =
-            url.parse().map_err(|error: sqlx::Error| invalid(&error))?;
+        // Of an address that was pasted twice, it is followed by a password, which would be shown.
+        if parsed.path().contains('@') {
+            return Err(invalid(&"the name of the database contains `@`; write it as `%40`"));
+        }
+        let options: PgConnectOptions = url.parse().map_err(|error: sqlx::Error| {
+            let text = error.to_string();
+            // The error repeats a value, which may be an address with a password.
+            let has_password = text.contains('@');
+            invalid(if has_password { &"a value contains `@`; write it as `%40`" } else { &text })
+        })?;
         Ok(Self { url: url.to_owned(), options: Box::new(options) })
     }
 
@@ -231,6 +242,9 @@ mod tests {
             "postgres://u:hunter2@h:port/d",
             "postgres://u:hunter2@[",
             "postgres://h/d?pasword=hunter2",
+            "postgres://u:hunter2@h/dpostgres://u:hunter2@h/d",
+            "postgres://u:hunter2@h/d?postgres://u:hunter2@h/d?sslmode=require",
+            "postgres://u:hunter2@h/d?sslmode=postgres://u:hunter2@h/d",
         ] {
             let error = invalid.parse::<DatabaseLocation>().unwrap_err();
             assert!(!error.contains("hunter2"), "{error}");

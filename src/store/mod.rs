@@ -16,8 +16,11 @@
 //! with its connections, its schema and the statements that write.
 
 mod admin_records;
+mod backup;
 mod codec;
 mod database;
+#[cfg(test)]
+mod decoder_fuzz;
 mod digest_key;
 mod error;
 mod group_commit_delay;
@@ -35,6 +38,7 @@ mod stored_commit;
 mod verify;
 mod writer;
 
+pub use backup::{BackupError, BackupSummary, backup};
 pub use database::{DatabaseLocation, PostgresAddress};
 pub use error::StoreError;
 pub use read_only::ReadOnlyStore;

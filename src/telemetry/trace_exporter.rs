@@ -6,7 +6,7 @@
 //! enter a bounded queue that a separate thread exports; an unreachable collector loses spans but
 //! never delays a session.
 
-use crate::redaction::Redactor;
+use crate::{http_client, redaction::Redactor};
 use async_trait::async_trait;
 use bytes::Bytes;
 use greenroom_core::{
@@ -83,10 +83,9 @@ impl TraceExporter {
     /// Creates an exporter to the OTLP collector at `endpoint`, such as `http://localhost:4318`.
     /// Requires the tokio runtime that performs the export requests.
     pub fn start(endpoint: &str, redactor: Arc<Redactor>) -> anyhow::Result<Self> {
-        let http = reqwest::Client::builder()
-            .timeout(EXPORT_TIMEOUT)
-            .redirect(reqwest::redirect::Policy::none())
-            .build()?;
+        let http = http_client::build_client(&endpoint.parse()?, |client| {
+            client.timeout(EXPORT_TIMEOUT).redirect(reqwest::redirect::Policy::none())
+        })?;
         let runtime = tokio::runtime::Handle::current();
         let exporter = SpanExporter::builder()
             .with_http()

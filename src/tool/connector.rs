@@ -1,6 +1,7 @@
 //! Connects to MCP servers with the official SDK, over stdio and streamable HTTP, in both lifecycles
 //! of the protocol (T1). Performs the handshake; `mcp_client` implements the connection after it.
 
+use crate::http_client;
 use futures::future::{BoxFuture, FutureExt};
 use greenroom_actors::tool_connection::{ToolClient, ToolServer};
 use reqwest::header::{HeaderName, HeaderValue};
@@ -153,14 +154,19 @@ fn http_transport(
 ) -> Result<StreamableHttpClientTransport<reqwest::Client>, String> {
     address_policy::validate_url(url, allow_private).map_err(|error| error.to_string())?;
     // A redirect could lead to a private address, and a proxy would resolve names unchecked.
-    let mut client = reqwest::Client::builder()
-        .redirect(reqwest::redirect::Policy::none())
-        .no_proxy()
-        .connect_timeout(HTTP_CONNECT_TIMEOUT);
-    if !allow_private {
-        client = client.dns_resolver(Arc::new(address_policy::PublicAddressResolver));
-    }
-    let client = client.build().map_err(|error| describe_error(&error))?;
+    let configure = |client: reqwest::ClientBuilder| {
+        let client = client
+            .redirect(reqwest::redirect::Policy::none())
+            .no_proxy()
+            .connect_timeout(HTTP_CONNECT_TIMEOUT);
+        if allow_private {
+            return client;
+        }
+        client.dns_resolver(Arc::new(address_policy::PublicAddressResolver))
+    };
+    let parsed_url = url.parse().map_err(|_| "the URL is invalid".to_owned())?;
+    let client = http_client::build_client(&parsed_url, configure)
+        .map_err(|error| describe_error(&error))?;
     let mut custom = HashMap::new();
     for (name, value) in headers {
         // The value may be a secret, so the error contains only the name.

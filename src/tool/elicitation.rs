@@ -226,7 +226,7 @@ async fn collect_response(
     }
 }
 
-fn parse_elicitation(params: ElicitRequestParams) -> Option<Elicitation> {
+pub(super) fn parse_elicitation(params: ElicitRequestParams) -> Option<Elicitation> {
     match params {
         ElicitRequestParams::FormElicitationParams { message, requested_schema, .. } => {
             let schema = serde_json::to_value(requested_schema).ok()?;

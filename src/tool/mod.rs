@@ -7,6 +7,8 @@ mod address_policy;
 mod call;
 mod child_process;
 mod connector;
+#[cfg(test)]
+mod decoder_fuzz;
 mod elicitation;
 mod json_repair;
 mod late_results;

@@ -210,6 +210,23 @@ impl LineSplitter {
     }
 }
 
+/// Parses the messages of an output that was read in `chunks`.
+#[cfg(test)]
+pub(super) fn parse_chunks(
+    chunks: &[Vec<u8>],
+    bytes_max: usize,
+) -> Vec<RxJsonRpcMessage<RoleClient>> {
+    let (mut lines, mut output_log) =
+        (LineSplitter::new(bytes_max), OutputLog::new("server".to_owned()));
+    let mut messages = Vec::new();
+    for mut chunk in chunks.iter().map(Vec::as_slice) {
+        while let Some(line) = lines.next_line(&mut chunk) {
+            messages.extend(parse(line, &mut output_log));
+        }
+    }
+    messages
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -40,6 +40,7 @@ mod elicitation;
 mod evaluation;
 mod exclusive;
 mod feedback;
+mod field_forms;
 mod fork;
 mod gateway;
 mod gateway_schemas;

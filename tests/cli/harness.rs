@@ -82,7 +82,7 @@ step = 1
 text = "Done."
 "#;
 
-const CATALOG: &str = r#"
+pub(crate) const CATALOG: &str = r#"
 [tools.market_order_create]
 risk = "write_high_risk"
 [tools.create_shopping_list]
@@ -162,7 +162,13 @@ impl TestWorkspace {
     }
 
     pub(crate) async fn start_server(self) -> RunningServer {
+        self.start_server_with(&[]).await
+    }
+
+    /// Starts a server with additional environment variables.
+    pub(crate) async fn start_server_with(self, variables: &[(&str, &str)]) -> RunningServer {
         let mut command = self.command(&["serve"]);
+        let command = command.envs(variables.iter().copied());
         let command = command.env("GREENROOM_LISTEN", "127.0.0.1:0").stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();

@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
 mod approvals;
+mod backup;
+mod ca_certificates;
 mod database;
 mod doctor;
 mod harness;

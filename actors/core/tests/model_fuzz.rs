@@ -1,6 +1,9 @@
 //! Fuzz tests of the stream parsers (M2): hostile and malformed streams cause no panic, use bounded
 //! memory, and yield a message or a failure. `PROPTEST_CASES` sets the number of cases.
 
+#[path = "../../../tests/support/hostile_input.rs"]
+#[allow(dead_code)] // this test mutates streams only
+mod hostile_input;
 mod model_fixtures;
 
 use greenroom_core::{
@@ -10,6 +13,7 @@ use greenroom_core::{
     },
     time::Timestamp,
 };
+use hostile_input::{Mutation, mutate};
 use model_fixtures::{Wire, all_streams, parse};
 use proptest::prelude::*;
 
@@ -91,28 +95,6 @@ fn fragments() -> impl Strategy<Value = Vec<u8>> {
     let loose = fragment().prop_map(str::to_owned);
     prop::collection::vec(prop_oneof![2 => framed, 1 => loose], 0..24)
         .prop_map(|shards| shards.concat().into_bytes())
-}
-
-/// A change to a valid stream: position, kind, byte.
-type Mutation = (prop::sample::Index, u8, u8);
-
-fn mutate(stream: &mut Vec<u8>, (position, kind, byte): &Mutation) {
-    let start = position.index(stream.len() + 1);
-    match kind % 6 {
-        0 => stream.truncate(start),
-        1 => stream.insert(start, *byte),
-        2 if start < stream.len() => stream[start] = *byte,
-        3 if start < stream.len() => stream[start] ^= 1 << (byte % 8),
-        4 => {
-            let end = stream.len().min(start + usize::from(*byte));
-            stream.drain(start..end);
-        }
-        _ => {
-            let end = stream.len().min(start + usize::from(*byte));
-            let copy = stream[start..end].to_vec();
-            stream.splice(start..start, copy);
-        }
-    }
 }
 
 proptest! {

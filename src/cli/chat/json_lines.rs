@@ -111,7 +111,7 @@ pub(super) async fn run(
 
 /// Parses a line as a frame, or returns an `error` frame like the server's. Invalid frames are
 /// rejected here, since they open no request and the command may exit before the server answers.
-fn parse_line(line: &str) -> Result<Map<String, Value>, Value> {
+pub(super) fn parse_line(line: &str) -> Result<Map<String, Value>, Value> {
     let map = serde_json::from_str::<Map<String, Value>>(line);
     let mut frame = map.unwrap_or_else(|_| Map::from_iter([("content".into(), line.into())]));
     if !frame.contains_key("type") {
@@ -124,7 +124,9 @@ fn parse_line(line: &str) -> Result<Map<String, Value>, Value> {
     decoded.map(|_| frame.clone()).map_err(|error| {
         let code = match error {
             ClientMessageError::UnknownType(_) => "unknown_type",
-            ClientMessageError::MissingType | ClientMessageError::Invalid(_) => "invalid_request",
+            ClientMessageError::MissingType
+            | ClientMessageError::PositionedStep(_)
+            | ClientMessageError::Invalid(_) => "invalid_request",
         };
         json!({"type": "error", "requestId": frame["id"], "code": code, "message": error.to_string()})
     })

@@ -7,6 +7,8 @@
 
 mod approval_prompt;
 mod command;
+#[cfg(test)]
+mod decoder_fuzz;
 mod elicitation_form;
 mod external_editor;
 mod gateway_connection;

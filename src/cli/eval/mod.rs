@@ -5,6 +5,8 @@
 //! and uses its public HTTP API.
 
 mod cases;
+#[cfg(test)]
+mod decoder_fuzz;
 mod observed_run;
 
 use super::{
@@ -70,7 +72,7 @@ pub async fn run(args: EvalArgs) -> anyhow::Result<ExitCode> {
         Server::start(build_configuration(&args, &file, folder.path())?, Metrics::start()?);
     let server = server.await?;
     let client =
-        ApiClient::new(format!("http://{}", server.address()), server.admin_token().expose());
+        ApiClient::new(format!("http://{}", server.address()), server.admin_token().expose())?;
     let mut results = Vec::with_capacity(file.cases.len());
     for case in &file.cases {
         let result = run_case(&client, case, &file.defaults).await;

@@ -75,6 +75,12 @@ pub enum ClientMessageError {
     /// The type is unknown. Holds at most 32 characters of it.
     #[error("there is no frame of type `{0}`")]
     UnknownType(String),
+    /// The step with this index in `editedSteps` has a `position`, as in an answer over REST. It
+    /// could differ from the step's place in the list.
+    #[error(
+        "`editedSteps[{0}].position`: not allowed; the place in `editedSteps` is the step's position"
+    )]
+    PositionedStep(usize),
     /// A member is missing or invalid.
     #[error("{0}")]
     Invalid(#[from] serde_path_to_error::Error<serde_json::Error>),
@@ -135,6 +141,9 @@ pub fn decode(message: Map<String, Value>) -> Result<ClientMessage, ClientMessag
         .and_then(Value::as_str)
         .ok_or(ClientMessageError::MissingType)?
         .to_owned();
+    if kind == "preflight.approval" {
+        reject_positions(&message)?;
+    }
     let message = Value::Object(message);
     match kind.as_str() {
         "chat.send" => {
@@ -157,6 +166,16 @@ pub fn decode(message: Map<String, Value>) -> Result<ClientMessage, ClientMessag
             Ok(ClientMessage::Elicitation { approval_id, accepted, content })
         }
         other => Err(ClientMessageError::UnknownType(other.chars().take(32).collect())),
+    }
+}
+
+/// Rejects edited steps with a `position`.
+fn reject_positions(message: &Map<String, Value>) -> Result<(), ClientMessageError> {
+    let steps = message.get("editedSteps").and_then(Value::as_array);
+    let mut steps = steps.into_iter().flatten();
+    match steps.position(|step| step.get("position").is_some()) {
+        Some(index) => Err(ClientMessageError::PositionedStep(index)),
+        None => Ok(()),
     }
 }
 
@@ -261,6 +280,11 @@ mod tests {
                 json!({"type": "preflight.approval", "requestId": "m", "approved": true,
                     "editedSteps": [{"skip": true}]}),
                 "editedSteps[0]: missing field `description`",
+            ),
+            (
+                json!({"type": "preflight.approval", "requestId": "m", "approved": true,
+                    "editedSteps": [{"description": "a"}, {"description": "b", "position": 2}]}),
+                "`editedSteps[1].position`: not allowed",
             ),
         ] {
             let actual = decoded(message.clone()).unwrap_err();

@@ -236,7 +236,7 @@ fn connect(path: &Path, options: &StoreOptions) -> rusqlite::Result<Connection> 
 }
 
 /// Converts an error of rusqlite to the error type of the store.
-fn to_sqlx_error(error: rusqlite::Error) -> sqlx::Error {
+pub(super) fn to_sqlx_error(error: rusqlite::Error) -> sqlx::Error {
     sqlx::Error::Database(Box::new(RusqliteError(error)))
 }
 

@@ -6,6 +6,7 @@
 //! ```
 
 mod backend;
+mod backup;
 mod batch;
 mod corruption;
 mod file;
@@ -19,6 +20,7 @@ use super::{
     writer::{self, Writer, WriterBackend as _},
 };
 use backend::SqliteBackend;
+pub(super) use backup::copy_database;
 pub(super) use file::DatabaseFile;
 use sqlx::{
     ConnectOptions, Connection, SqlitePool,
