@@ -151,7 +151,13 @@ fn payloads() -> Vec<(&'static str, Value)> {
         "retries_exhausted": true, "attempts": 4,
     });
     let failed = [("tool_call_failed", exhausted)];
-    payloads.into_iter().chain(children).chain(calls_of_children).chain(failed).chain(queue_payloads()).collect()
+    payloads
+        .into_iter()
+        .chain(children)
+        .chain(calls_of_children)
+        .chain(failed)
+        .chain(queue_payloads())
+        .collect()
 }
 
 fn session_and_message_payloads() -> Vec<(&'static str, Value)> {

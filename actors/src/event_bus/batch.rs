@@ -123,6 +123,8 @@ fn may_wait(event: &SessionEvent) -> bool {
         | E::SessionSettingsChanged { .. }
         | E::SessionClosed { .. }
         | E::MessageQueued { .. }
+        | E::QueuedMessageChanged { .. }
+        | E::QueuedMessageWithdrawn { .. }
         | E::MessageAccepted { .. }
         | E::MessageStarted { .. }
         | E::MessageCompleted { .. }

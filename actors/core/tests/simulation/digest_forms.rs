@@ -51,9 +51,9 @@ impl RecordedSession {
     }
 
     fn answer_plan(&mut self, arguments: Option<Value>) -> Decision {
-        let open = |record: &EventRecord| match &record.event {
-            E::ApprovalRequested { approval } => Some(approval.clone()),
-            _ => None,
+        let open = |record: &EventRecord| {
+            let E::ApprovalRequested { approval } = &record.event else { return None };
+            Some(approval.clone())
         };
         let approval = self.log.iter().find_map(open).expect("it was requested");
         let call_id = approval.steps()[0].call_id;
@@ -73,13 +73,13 @@ impl RecordedSession {
 
 /// Returns the arguments of the call that starts, and whether the event that allows it has an edit.
 fn started_call(decision: &Decision) -> Option<(Value, bool)> {
-    let is_edited = decision.events.iter().find_map(|record| match &record.event {
-        E::ToolCallAllowed { edit, .. } => Some(edit.is_some()),
-        _ => None,
+    let is_edited = decision.events.iter().find_map(|record| {
+        let E::ToolCallAllowed { edit, .. } = &record.event else { return None };
+        Some(edit.is_some())
     });
-    let arguments = decision.effects.iter().find_map(|effect| match effect {
-        Effect::StartTool { arguments, .. } => Some(arguments.to_value()),
-        _ => None,
+    let arguments = decision.effects.iter().find_map(|effect| {
+        let Effect::StartTool { arguments, .. } = effect else { return None };
+        Some(arguments.to_value())
     });
     arguments.zip(is_edited)
 }
@@ -118,9 +118,9 @@ fn m2_g14_preflight_step_with_digest_of_first_form_covers_its_call_after_upgrade
     let is_last = |event: &E| matches!(event, E::StepStarted { planning: false, .. });
     for (number, starts) in [("0", true), ("0.0", false), ("1", false)] {
         let mut session = preflight_run(is_last);
-        let attempt_id = session.log.iter().rev().find_map(|record| match &record.event {
-            E::StepStarted { attempt_id, .. } => Some(*attempt_id),
-            _ => None,
+        let attempt_id = session.log.iter().rev().find_map(|record| {
+            let E::StepStarted { attempt_id, .. } = &record.event else { return None };
+            Some(*attempt_id)
         });
         let arguments = serde_json::from_str(&format!("{{\"n\":{number}}}")).unwrap();
         let calls = vec![ProposedCall {
@@ -169,9 +169,9 @@ fn m2_g14_unchanged_step_of_recorded_checklist_is_not_edited() {
             surface: Surface::Cli,
         })
         .unwrap();
-    let steps = decision.events.iter().find_map(|record| match &record.event {
-        E::PreflightApproved { steps, .. } => Some(steps.clone()),
-        _ => None,
+    let steps = decision.events.iter().find_map(|record| {
+        let E::PreflightApproved { steps, .. } = &record.event else { return None };
+        Some(steps.clone())
     });
     assert!(!steps.expect("it is approved")[0].edited);
 }
