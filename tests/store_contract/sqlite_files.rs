@@ -69,7 +69,7 @@ async fn d5_newer_database_is_rejected_unchanged() {
     let text = error.to_string();
     assert!(text.contains("green.db") && text.contains("99"), "{text}");
 
-    execute(&mut second_connection(&path).await, "PRAGMA user_version = 5").await;
+    execute(&mut second_connection(&path).await, "PRAGMA user_version = 6").await;
     open(&path).await.check_health().await.unwrap();
 }
 
