@@ -2,7 +2,7 @@
 //! memory, and yield a message or a failure. `PROPTEST_CASES` sets the number of cases.
 
 #[path = "../../../tests/support/hostile_input.rs"]
-#[allow(dead_code)] // this test mutates streams only
+#[allow(dead_code, reason = "this test mutates streams only")]
 mod hostile_input;
 mod model_fixtures;
 
