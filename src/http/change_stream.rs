@@ -2,6 +2,7 @@
 //! entries, then the differences. Used by [`super::actors`] and [`super::approvals`]; does not know
 //! what the entries are.
 
+use super::sse_data::format_sse_data;
 use actix_web::{HttpResponse, http::header, web::Bytes};
 use futures::stream;
 use serde_json::Value;
@@ -61,7 +62,7 @@ impl<S: ChangeSource> ChangeStream<S> {
                 return None;
             }
             if let Some(frame) = self.source.next_changes().await {
-                return Some(format!("data: {frame}\n\n"));
+                return Some(format!("data: {}\n\n", format_sse_data(&frame)));
             }
             if self.last_frame_at.elapsed() >= self.heartbeat {
                 return Some(": alive\n\n".to_owned());

@@ -2,7 +2,7 @@
 //! item is encoded at most twice: when an item is requested again, its frames are cached and shared
 //! with all further clients.
 
-use super::AppState;
+use super::{AppState, sse_data::escape_unicode_line_breaks};
 use crate::{
     dialect::{Dialect, Frame, open_child_calls::OpenChildCalls},
     redaction::Redactor,
@@ -121,14 +121,16 @@ impl FrameEncoder {
 impl FrameFormat {
     fn format_frame(self, frame: &Frame) -> String {
         let mut text = Vec::with_capacity(FRAME_BYTES);
-        // Writing plain data to memory can't fail. JSON escapes line breaks, so it is one line.
+        // Writing plain data to memory can't fail. JSON escapes CR and LF, so it is one line.
         match self {
             Self::SseEvent { with_id } => {
                 if let Some(cursor) = frame.cursor.filter(|_| with_id) {
                     drop(writeln!(text, "id: {cursor}"));
                 }
                 text.extend_from_slice(b"data: ");
+                let data = text.len();
                 drop(frame.write_flat(&mut text));
+                escape_unicode_line_breaks(&mut text, data);
                 text.extend_from_slice(b"\n\n");
             }
             Self::WebSocketMessage => drop(serde_json::to_writer(&mut text, &frame.nested())),
@@ -223,6 +225,19 @@ mod tests {
         assert_eq!(lines[2], "");
         let text = frame(&encoder(Dialect::Agent, FrameFormat::SseEvent { with_id: false }), &item);
         assert!(text.starts_with("data: "));
+    }
+
+    /// E1: clients that split lines at every Unicode line break read each frame as one line.
+    #[test]
+    fn e1_sse_frame_has_no_unicode_line_breaks() {
+        let item = item(text("a\u{2028}b\u{2029}c\u{85}d\u{2014}é"), 9);
+        let sse = frame(&encoder(Dialect::Agent, FrameFormat::SseEvent { with_id: true }), &item);
+        assert!(sse.contains(r#""text":"a\u2028b\u2029c\u0085d—é""#), "{sse}");
+        let data = sse.lines().find_map(|line| line.strip_prefix("data: ")).unwrap();
+        let decoded: serde_json::Value = serde_json::from_str(data).unwrap();
+        assert_eq!(decoded["text"], "a\u{2028}b\u{2029}c\u{85}d\u{2014}é");
+        let message = frame(&encoder(Dialect::Agent, FrameFormat::WebSocketMessage), &item);
+        assert!(message.contains("a\u{2028}b\u{2029}c\u{85}d"), "{message}");
     }
 
     #[test]

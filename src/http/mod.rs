@@ -48,6 +48,7 @@ mod session_stream;
 mod sessions;
 mod settings;
 mod sse;
+mod sse_data;
 mod statistics;
 mod stream_filter;
 #[cfg(test)]
