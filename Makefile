@@ -1,27 +1,34 @@
-# Entry points for development and release.
+# Entry points for development and release. `make help` lists them.
 
 CONFIG ?= examples/greenroom.toml
 # A path, or postgres://USER:PASSWORD@HOST/NAME; empty for the configured database.
 DATABASE ?=
+# Inputs of each property test in `make properties`.
+PROPTEST_CASES ?= 1000000
 
-.PHONY: run test check words release crash test-real-model bench bench-core bench-store
+.PHONY: help run test test-all check words properties crash test-real-model release bench bench-core bench-store
+# The targets share the processors and the folder `target`.
+.NOTPARALLEL:
 
-# Builds and serves the market example, and prints the link to open.
-run:
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' Makefile
+
+run: ## Build and start the server with the market example, and print the link to open
 	scripts/web.sh
-	cargo build --workspace
+	cargo build --package greenroom --package greenroom-market
 	$(if $(DATABASE),GREENROOM_DATABASE='$(DATABASE)' )$${CARGO_TARGET_DIR:-target}/debug/greenroom serve --config $(CONFIG)
 
-# Runs all tests, with real dependencies: MCP servers from npm and PyPI, and the providers' own SDKs.
-test:
+# Uses real dependencies: MCP servers from npm and PyPI, the providers' own SDKs, a browser.
+test: ## Install the test dependencies, build, and run the tests of a commit; 15 minutes
 	scripts/test-deps.sh
 	scripts/web.sh
 	npm test --silent --prefix web
 	cargo build --workspace
 	cargo test --workspace --no-fail-fast
 
-# Runs the checks and the tests that a commit must pass.
-check:
+test-all: test properties crash test-real-model ## Run every test, also the long ones; hours
+
+check: ## Check formatting, lints, words and licenses, then run `make test`
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	$(MAKE) words
@@ -29,36 +36,37 @@ check:
 	else echo "cargo-deny is not installed; licenses and sources are not checked"; fi
 	$(MAKE) test
 
-# Checks the language of names, doc comments and texts, after a test of the check itself; needs python3.
-words:
+words: ## Check the language of names, doc comments and texts; needs python3
 	scripts/check-words-test
 	scripts/check-words
 
-# Builds the server for deployment, target/guided/greenroom, with profile-guided optimization.
-release:
-	scripts/release.sh
+# Optimized, with the checks of a debug build. Names no tests, so that new ones are included. A simulation
+# is a whole session with crashes, so there are fewer of them.
+properties: ## Run every property test with a million inputs, and 20,000 simulated sessions
+	PROPTEST_CASES=$(PROPTEST_CASES) cargo test --profile fuzz --no-fail-fast --package greenroom-core \
+	  --package greenroom-actors --package greenroom --lib
+	PROPTEST_CASES=$(PROPTEST_CASES) cargo test --profile fuzz --no-fail-fast --package greenroom-core \
+	  --test decoder_fuzz --test model_fuzz --test model_streams --test model_requests
+	PROPTEST_CASES=20000 cargo test --profile fuzz --package greenroom-core --test simulation
 
-# Kills the server 2,000 times, at random moments and at named points; see docs/durability.md.
-crash:
+crash: ## Kill the server 2,000 times (CRASH_KILLS): docs/durability.md
 	cargo build --workspace
 	CRASH_KILLS=$${CRASH_KILLS:-2000} cargo test --workspace --test crash -- --nocapture
 
-# Tests with a small language model that runs on this machine: streaming, usage, cancellation.
-test-real-model:
+test-real-model: ## Test with a small language model on this machine; downloads 200 MB
 	scripts/real-model.sh
 	cargo build --workspace
 	node --test --test-timeout=300000 tests/real-model/conversation.test.mjs
 
-# Measures the store on both databases, with up to 100,000 stored sessions.
-bench-store:
-	cargo bench --bench store
+release: ## Build the server for deployment, target/guided/greenroom: docs/operations.md
+	scripts/release.sh
 
-# Measures the cost of a run and compares it; see bench/README.md. `BENCH` has further options.
-bench: release
+bench: release ## Measure the cost of a run and compare it (options: BENCH): bench/README.md
 	$${CARGO_TARGET_DIR:-target}/guided/greenroom-bench run --write bench/results.md $(BENCH)
 
-# Measures single components: both parsers, decide and evolve, encoders, the journal, the bus; and counts
-# their allocations.
-bench-core:
+bench-core: ## Measure the parts: parsers, decide and evolve, encoders, journal, bus; and their allocations
 	cargo bench --package greenroom-bench --features micro --bench parts
 	cargo bench --package greenroom-bench --features micro --bench allocations -- --write results-parts.md
+
+bench-store: ## Measure the store on both databases, with up to 100,000 stored sessions: docs/storage.md
+	cargo bench --bench store
