@@ -6,13 +6,17 @@
 //! connection, the same `chat.send` therefore streams the rest and sends the pending approvals
 //! again.
 
+mod answers;
 mod requests;
 
-use self::requests::{ApprovalSelector, SubmittedRequest};
+use self::{
+    answers::{answer_to_call, answer_to_preflight},
+    requests::{ApprovalSelector, SubmittedRequest},
+};
 use super::{
     Problem, State,
     access_control::{self, Caller, SURFACE_HEADER},
-    answers::{self, AnswerRequest},
+    answers::{AnswerRequest, submit_answer},
     commands,
     endpoint::Endpoint,
     extract,
@@ -22,18 +26,18 @@ use super::{
     ws_protocol::{WebSocketConnection, WebSocketProtocol},
 };
 use crate::dialect::gateway::{
-    ClientMessage, ClientMessageError, EditedStep, GatewayFrame, ServerMessage, decode, encode,
+    ClientMessage, ClientMessageError, GatewayFrame, ServerMessage, decode, encode,
 };
 use actix_web::{HttpRequest, HttpResponse, web::Payload};
 use bytestring::ByteString;
 use futures::future::{FutureExt as _, LocalBoxFuture};
 use greenroom_actors::feed::FeedItem;
 use greenroom_core::{
-    approval::Surface,
+    approval::{ApprovalSubject, Surface},
     ids::{MessageId, RunId, SessionId},
 };
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use std::collections::HashMap;
 use utoipa::IntoParams;
 
@@ -138,14 +142,14 @@ impl WebSocketProtocol for GatewayProtocol {
                 let selector = ApprovalSelector::Call(call_id);
                 let row = requests::find_approval(&state, &principal, selector).await?;
                 let answer = answer_to_call(&call_id.to_string(), approved, for_session)?;
-                answers::submit_answer(&state, &principal, &row, answer, surface).await?;
+                submit_answer(&state, &principal, &row, answer, surface).await?;
                 Ok(GatewayOutput::Answered)
             }
             .boxed_local(),
             ClientMessage::Elicitation { approval_id, accepted, content } => async move {
                 let row = commands::load_visible_approval(&state, &principal, approval_id).await?;
                 let answer = AnswerRequest::for_elicitation(accepted, content);
-                answers::submit_answer(&state, &principal, &row, answer, surface).await?;
+                submit_answer(&state, &principal, &row, answer, surface).await?;
                 Ok(GatewayOutput::Answered)
             }
             .boxed_local(),
@@ -157,8 +161,12 @@ impl WebSocketProtocol for GatewayProtocol {
                     })?;
                     let selector = ApprovalSelector::Preflight { session_id, run_id };
                     let row = requests::find_approval(&state, &principal, selector).await?;
-                    let answer = answer_to_preflight(approved, edited_steps)?;
-                    answers::submit_answer(&state, &principal, &row, answer, surface).await?;
+                    let ApprovalSubject::Preflight(checklist) = &row.approval.subject else {
+                        return Err(Problem::approval_not_found());
+                    };
+                    let redactor = &state.redactor;
+                    let answer = answer_to_preflight(approved, edited_steps, checklist, redactor)?;
+                    submit_answer(&state, &principal, &row, answer, surface).await?;
                     Ok(GatewayOutput::Answered)
                 }
                 .boxed_local()
@@ -235,32 +243,6 @@ impl GatewayProtocol {
 fn to_json(frame: &GatewayFrame) -> String {
     // Plain data: serialization can't fail.
     serde_json::to_string(frame).unwrap_or_default()
-}
-
-/// Returns the decision on one call as an [`AnswerRequest`].
-fn answer_to_call(
-    call_id: &str,
-    approved: bool,
-    for_session: bool,
-) -> Result<AnswerRequest, Problem> {
-    let decision = if approved { "approve" } else { "reject" };
-    let mut answer = json!({"decision": decision, "steps": [{"call_id": call_id}]});
-    if for_session {
-        answer["for_session"] = json!({});
-    }
-    extract::deserialize_value(answer)
-}
-
-/// Returns the decision on a preflight as an [`AnswerRequest`].
-fn answer_to_preflight(
-    approved: bool,
-    steps: Option<Vec<EditedStep>>,
-) -> Result<AnswerRequest, Problem> {
-    let mut answer = json!({"decision": if approved { "approve" } else { "reject" }});
-    if let Some(steps) = steps {
-        answer["steps"] = json!(steps);
-    }
-    extract::deserialize_value(answer)
 }
 
 impl From<ClientMessageError> for Problem {

@@ -43,6 +43,7 @@ mod feedback;
 mod field_forms;
 mod fork;
 mod gateway;
+mod gateway_preflight;
 mod gateway_schemas;
 mod harness;
 mod lifecycle;

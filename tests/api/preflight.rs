@@ -17,7 +17,7 @@ on_both_wires!(
     g14_run_without_a_plan_requests_approval_per_call,
 );
 
-fn order(quantity: u64) -> Value {
+pub(crate) fn order(quantity: u64) -> Value {
     json!({"type_id": 34, "region_id": 10_000_002, "side": "buy", "quantity": quantity, "price": 4.12})
 }
 
@@ -36,7 +36,7 @@ fn order_toml(quantity: u64) -> String {
 
 /// Returns a script whose model plans orders of the quantities `planned`, then places those of
 /// `placed`.
-fn preflight_script(planned: &[u64], placed: &[u64]) -> String {
+pub(crate) fn preflight_script(planned: &[u64], placed: &[u64]) -> String {
     let step = |quantity: &u64| {
         format!(
             "{{ description = \"Buy {quantity}\", tool = \"market_order_create\", arguments = {} }}",

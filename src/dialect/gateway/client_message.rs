@@ -38,7 +38,7 @@ pub enum ClientMessage {
         request_id: MessageId,
         /// True if the plan may be carried out.
         approved: bool,
-        /// The edited steps in the order of their positions.
+        /// The edited steps: the whole checklist, in its order.
         edited_steps: Option<Vec<EditedStep>>,
     },
     /// An answer to an elicitation of a running tool.
@@ -52,13 +52,13 @@ pub enum ClientMessage {
     },
 }
 
-/// A step of a plan as edited by the user.
+/// A step of a checklist as edited by the user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EditedStep {
     /// The step's description.
     pub description: String,
-    /// The tool to call.
+    /// The tool of the step, which an edit does not change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_name: Option<String>,
     /// True if the step is skipped.
