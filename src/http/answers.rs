@@ -432,8 +432,9 @@ fn match_closed_approval(
     if repeated {
         return Ok(AnswerOutcome { closed: true, repeated });
     }
-    let answer = row.answer.clone().map(Box::new);
-    Err(Rejection::AlreadyDecided { decisions: row.decisions.clone(), answer })
+    let decisions = row.decisions.iter().filter(|first| answer.decides(first.call_id));
+    let (decisions, answer) = (decisions.cloned().collect(), row.answer.clone().map(Box::new));
+    Err(Rejection::AlreadyDecided { decisions, answer })
 }
 
 #[cfg(test)]

@@ -56,6 +56,7 @@ async fn g8_plan_steps_are_decided_individually(wire: ProviderProtocol) {
     assert_eq!(repeated_reply["repeated"], true);
     let other = json!({"steps": [{"call_id": steps[0]["call_id"], "decision": "reject"}]});
     let conflict = server.post(&path, other).await.expect_problem(409, "already_decided");
+    assert_eq!(conflict["detail"], "already approved by admin");
     let first_answer = &conflict["first"][0];
     assert_eq!(first_answer["call_id"], steps[0]["call_id"]);
     assert_eq!(first_answer["approved"], true);

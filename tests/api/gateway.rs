@@ -137,6 +137,7 @@ async fn g9_call_approval_runs_rejects_or_grants(wire: ProviderProtocol) {
         (&json!("word"), &json!("admin"))
     );
     assert_eq!(refused["first"][0]["surface"], "websocket");
+    assert_eq!(refused["message"], "already approved for the session by admin");
 }
 
 async fn s5_repeated_request_streams_the_remainder(wire: ProviderProtocol) {

@@ -40,7 +40,7 @@ export function useAnswer(approval_id: string): AnswerState {
 /** Returns the text of an error response to an answer. */
 export function answerErrorText(problem: Problem): string {
   switch (problem.code) {
-    case "already_decided": return "Already answered by another user.";
+    case "already_decided": return `${problem.message[0]?.toUpperCase() ?? ""}${problem.message.slice(1)}.`;
     case "approval_expired": return "The approval expired before the answer arrived.";
     case "approval_cancelled": return "The approval was cancelled with its run.";
     case "four_eyes": return "You requested this critical step. Another user must approve it.";

@@ -299,6 +299,14 @@ pub enum ApprovalAnswer {
 }
 
 impl ApprovalAnswer {
+    /// True if the answer decides this call, if it is a step of the plan.
+    pub fn decides(&self, call_id: CallId) -> bool {
+        match self {
+            Self::Steps(answers) => answers.iter().any(|answer| answer.call_id == call_id),
+            Self::Overall { .. } | Self::Resolve { .. } => true,
+        }
+    }
+
     /// Converts an overall approval or rejection to the form that `subject` expects: an approval or
     /// rejection of a preflight, or an answer to an elicitation.
     #[must_use]

@@ -381,6 +381,7 @@ pub(super) fn conflict_rejection(closed: &ClosedApproval, answer: &ApprovalAnswe
         }
     }
     let first_decision = |step: &PlanStep| closed.decisions.get(&step.call_id).cloned();
-    let decisions = closed.approval.steps().iter().filter_map(first_decision).collect();
+    let decisions = closed.approval.steps().iter().filter_map(first_decision);
+    let decisions = decisions.filter(|first| answer.decides(first.call_id)).collect();
     Rejection::AlreadyDecided { decisions, answer: closed.answer.clone().map(Box::new) }
 }

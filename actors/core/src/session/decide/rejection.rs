@@ -1,10 +1,13 @@
 //! The reasons why an input is rejected.
 
 use crate::{
-    approval::{PlanStepDecision, RecordedAnswer, Role},
+    approval::{PlanStepDecision, RecordedAnswer, Resolution, Role},
     ids::{ApprovalId, CallId, GrantId, MessageId, RunId, SessionId},
     scrub::REDACTED,
 };
+
+/// Maximum number of calls whose first decisions a text describes.
+const DESCRIBED_CALLS_MAX: usize = 8;
 
 /// The reason why an input is rejected.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -96,12 +99,9 @@ pub enum Rejection {
         approval_id: ApprovalId,
     },
     /// The approval was already decided with a different answer or `for_session` (G11).
-    #[error(
-        "the approval was already decided; a repeated answer must equal the first one, including \
-         `for_session`"
-    )]
+    #[error("{}", describe_first_answer(decisions, answer.as_deref()))]
     AlreadyDecided {
-        /// The first decisions on the steps of a plan.
+        /// The first decisions on the steps of a plan: of the steps that the answer names, or all.
         decisions: Vec<PlanStepDecision>,
         /// The first answer to an approval without steps.
         answer: Option<Box<RecordedAnswer>>,
@@ -165,4 +165,110 @@ pub enum Rejection {
     /// The answer decides no step, or decides a step twice.
     #[error("the answer must decide at least one step, and no step twice")]
     AmbiguousAnswer,
+}
+
+/// Describes the decision that was taken first: "already approved by ann". If the decisions on the
+/// steps of a plan differ, each is described with its call.
+fn describe_first_answer(
+    decisions: &[PlanStepDecision],
+    answer: Option<&RecordedAnswer>,
+) -> String {
+    if let Some(RecordedAnswer { resolution, by, .. }) = answer {
+        let text = match resolution {
+            Resolution::Approve(edits) if edits.is_empty() => "approved".to_owned(),
+            Resolution::Approve(_) => "approved with changes".to_owned(),
+            Resolution::Reject => "rejected".to_owned(),
+            Resolution::Retry
+            | Resolution::Done(_)
+            | Resolution::Failed
+            | Resolution::Raise(_)
+            | Resolution::Stop
+            | Resolution::Answer(_) => format!("answered with `{}`", resolution.name()),
+        };
+        return format!("already {text} by {by}");
+    }
+    let texts: Vec<_> = decisions.iter().map(describe_decision).collect();
+    let Some(first) = texts.first() else { return "already decided".to_owned() };
+    if texts.iter().all(|text| text == first) {
+        return first.clone();
+    }
+    let described = decisions.iter().zip(&texts).take(DESCRIBED_CALLS_MAX);
+    let described = described.map(|(step, text)| format!("call {}: {text}", step.call_id));
+    let more = decisions.len().saturating_sub(DESCRIBED_CALLS_MAX);
+    let more = (more > 0).then(|| format!("and {more} more calls"));
+    described.chain(more).collect::<Vec<_>>().join("; ")
+}
+
+fn describe_decision(decision: &PlanStepDecision) -> String {
+    let approved = if decision.approved { "approved" } else { "rejected" };
+    let edited = if decision.edited.is_some() { " with edited arguments" } else { "" };
+    let scope = if decision.for_session.is_some() { " for the session" } else { "" };
+    format!("already {approved}{edited}{scope} by {}", decision.by)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        approval::{GrantRequest, Surface},
+        json::Digest,
+        time::Timestamp,
+    };
+    use serde_json::json;
+    use uuid::Uuid;
+
+    fn decision(call: u128, approved: bool, by: &str) -> PlanStepDecision {
+        PlanStepDecision {
+            call_id: CallId(Uuid::from_u128(call)),
+            approved,
+            reason: None,
+            by: by.parse().unwrap(),
+            surface: Surface::Rest,
+            at: Timestamp(0),
+            digest: Digest::hash_json(&json!({})),
+            edited: None,
+            for_session: None,
+        }
+    }
+
+    fn text(decisions: Vec<PlanStepDecision>, resolution: Option<Resolution>) -> String {
+        let answer = resolution.map(|resolution| {
+            let (by, surface) = ("ann".parse().unwrap(), Surface::Rest);
+            Box::new(RecordedAnswer { resolution, reason: None, by, surface, at: Timestamp(0) })
+        });
+        Rejection::AlreadyDecided { decisions, answer }.to_string()
+    }
+
+    #[test]
+    fn g11_conflict_names_the_first_decision() {
+        let (yes, no) = (decision(1, true, "alice"), decision(2, false, "bob"));
+        assert_eq!(text(vec![yes.clone()], None), "already approved by alice");
+        assert_eq!(
+            text(vec![no.clone(), decision(3, false, "bob")], None),
+            "already rejected by bob"
+        );
+        assert_eq!(
+            text(vec![yes.clone(), no.clone()], None),
+            "call 00000000-0000-0000-0000-000000000001: already approved by alice; \
+             call 00000000-0000-0000-0000-000000000002: already rejected by bob"
+        );
+        let for_session = Some(GrantRequest { condition: None });
+        let granted = PlanStepDecision { for_session, ..yes.clone() };
+        assert_eq!(text(vec![granted], None), "already approved for the session by alice");
+        let edited = PlanStepDecision { edited: Some(json!({})), ..yes.clone() };
+        assert_eq!(text(vec![edited], None), "already approved with edited arguments by alice");
+        let many = (1..=10).map(|call| decision(call, call > 1, "alice")).collect();
+        let many = text(many, None);
+        assert_eq!(many.matches("already").count(), DESCRIBED_CALLS_MAX);
+        assert!(many.ends_with("; and 2 more calls"), "{many}");
+        for (resolution, expected) in [
+            (Resolution::Approve(vec![]), "already approved by ann"),
+            (Resolution::Reject, "already rejected by ann"),
+            (Resolution::Retry, "already answered with `retry` by ann"),
+            (Resolution::Stop, "already answered with `stop` by ann"),
+            (Resolution::Done(json!("secret")), "already answered with `done` by ann"),
+        ] {
+            assert_eq!(text(vec![], Some(resolution)), expected);
+        }
+    }
 }
