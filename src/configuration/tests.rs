@@ -225,7 +225,7 @@ fn invalid_files_are_rejected_with_location_and_problem() {
         ("drain = '5'", "{}/greenroom.toml:1: `5` is not a duration"),
         (
             "[defaults.settings]\nautonomy_level = 7",
-            "{}/greenroom.toml:2: autonomy_level must be 0, 1, 2 or 3, not 7",
+            "{}/greenroom.toml:2: defaults.settings.autonomy_level must be an autonomy level: 0, 1, 2 or 3, not 7",
         ),
         (
             "\n[tools.x]\nrisk = 'critical'\nread_only = true",

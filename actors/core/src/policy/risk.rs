@@ -166,17 +166,15 @@ impl From<Autonomy> for u8 {
 impl TryFrom<u8> for Autonomy {
     type Error = String;
     fn try_from(level: u8) -> Result<Self, String> {
-        Self::from_number(&level)
+        Self::from_number(level)
+            .ok_or_else(|| format!("an autonomy level is 0, 1, 2 or 3, not {level}"))
     }
 }
 
 impl Autonomy {
-    fn from_number(number: &(impl fmt::Display + Copy + TryInto<u8>)) -> Result<Self, String> {
-        let level: Option<u8> = (*number).try_into().ok();
-        Self::ALL
-            .into_iter()
-            .find(|autonomy| Some(autonomy.level()) == level)
-            .ok_or_else(|| format!("autonomy_level must be 0, 1, 2 or 3, not {number}"))
+    fn from_number(number: impl TryInto<u8>) -> Option<Self> {
+        let level: u8 = number.try_into().ok()?;
+        Self::ALL.into_iter().find(|autonomy| autonomy.level() == level)
     }
 }
 
@@ -189,10 +187,12 @@ impl<'de> Deserialize<'de> for Autonomy {
                 f.write_str("an autonomy level: 0, 1, 2 or 3")
             }
             fn visit_i64<E: de::Error>(self, number: i64) -> Result<Autonomy, E> {
-                Autonomy::from_number(&number).map_err(E::custom)
+                Autonomy::from_number(number)
+                    .ok_or_else(|| E::invalid_value(de::Unexpected::Signed(number), &self))
             }
             fn visit_u64<E: de::Error>(self, number: u64) -> Result<Autonomy, E> {
-                Autonomy::from_number(&number).map_err(E::custom)
+                Autonomy::from_number(number)
+                    .ok_or_else(|| E::invalid_value(de::Unexpected::Unsigned(number), &self))
             }
         }
         deserializer.deserialize_u8(AutonomyVisitor)
@@ -210,9 +210,11 @@ mod tests {
             assert_eq!(encoded, autonomy.level().to_string());
             assert_eq!(serde_json::from_str::<Autonomy>(&encoded).unwrap(), autonomy);
         }
-        for (invalid, value_in_error) in [("7", "not 7"), ("-1", "not -1"), ("300", "not 300")] {
+        for invalid in ["7", "-1", "300"] {
             let error = serde_json::from_str::<Autonomy>(invalid).unwrap_err().to_string();
-            let expected = format!("autonomy_level must be 0, 1, 2 or 3, {value_in_error}");
+            let expected = format!(
+                "invalid value: integer `{invalid}`, expected an autonomy level: 0, 1, 2 or 3"
+            );
             assert!(error.starts_with(&expected), "{error}");
         }
         for invalid in ["1.5", "\"2\"", "null"] {

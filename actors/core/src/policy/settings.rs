@@ -294,7 +294,10 @@ mod tests {
     #[test]
     fn g4_invalid_settings_are_rejected_with_field_name() {
         let cases = [
-            (json!({"autonomy_level": 7}), "autonomy_level must be 0, 1, 2 or 3, not 7"),
+            (
+                json!({"autonomy_level": 7}),
+                "invalid value: integer `7`, expected an autonomy level: 0, 1, 2 or 3",
+            ),
             (json!({"autonomy": 1}), "unknown field `autonomy`"),
             (json!({"budget_limit": 0}), "budget_limit.amount must be greater than 0"),
             (json!({"budget_limit": {"amount": 1, "perod": "day"}}), "unknown field `perod`"),
