@@ -25,6 +25,7 @@ use greenroom_core::model::{
     request::ModelRequest,
 };
 use idle_timeout::{IdleTimeoutStream, idle_timeout_failure};
+use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use std::{
     collections::BTreeMap,
     error::Error as _,
@@ -149,6 +150,11 @@ impl ModelConnection {
         if !status.is_success() {
             return Err(response_failure(response, idle_timeout, clock).await);
         }
+        if let Some(media_type) = other_media_type(response.headers()) {
+            let body = read_start(response, idle_timeout).await;
+            let body = redactor.redact_text(&String::from_utf8_lossy(&body)).into_owned();
+            return Err(ModelFailure::not_event_stream(&media_type, body.as_bytes()));
+        }
         let bytes = IdleTimeoutStream::new(response.bytes_stream().boxed(), idle_timeout);
         Ok(match self.config.wire {
             ModelWireFormat::Anthropic => parse_stream(bytes, anthropic::Parser::new()),
@@ -247,6 +253,20 @@ async fn response_failure(
     let wait =
         failure::parse_retry_after(header("retry-after-ms"), header("retry-after"), clock.now());
     let status = response.status().as_u16();
+    let body = read_start(response, idle_timeout).await;
+    failure::from_response(status, &body, wait)
+}
+
+/// Returns the media type of a response that is certainly not an event stream: JSON or a web page.
+/// Other types are accepted, because some servers label their streams wrongly.
+fn other_media_type(headers: &HeaderMap) -> Option<String> {
+    let media_type = headers.get(CONTENT_TYPE)?.to_str().ok()?.split(';').next()?;
+    let media_type = media_type.trim().to_ascii_lowercase();
+    (media_type.contains("json") || media_type == "text/html").then_some(media_type)
+}
+
+/// Returns the start of a response's body, as far as it can be read.
+async fn read_start(response: reqwest::Response, idle_timeout: Duration) -> Vec<u8> {
     let mut body = Vec::new();
     let mut bytes = IdleTimeoutStream::new(response.bytes_stream().boxed(), idle_timeout);
     while let Some(Ok(chunk)) = bytes.next().await {
@@ -256,7 +276,7 @@ async fn response_failure(
             break;
         }
     }
-    failure::from_response(status, &body, wait)
+    body
 }
 
 /// Converts a connection error to a failure. Omits the URL, which may contain a key.
@@ -282,7 +302,10 @@ fn connection_failure(error: &reqwest::Error) -> ModelFailure {
 mod tests {
     use super::*;
     use crate::startup::SystemClock;
-    use std::net::TcpListener;
+    use std::{
+        io::{Read as _, Write as _},
+        net::TcpListener,
+    };
 
     #[actix_web::test]
     async fn m3_server_without_response_times_out() {
@@ -299,5 +322,67 @@ mod tests {
         let request = ModelRequest { model: "silent".to_owned(), ..ModelRequest::default() };
         let items: Vec<_> = models.stream(request).collect().await;
         assert_eq!(items, [Err(idle_timeout_failure(idle_timeout))]);
+    }
+
+    /// Returns the items of a request to a server that answers with status 200 and this content.
+    async fn respond_with(
+        content_type: &str,
+        body: &str,
+        redactor: Redactor,
+    ) -> Vec<Result<Vec<Delta>, ModelFailure>> {
+        crate::install_crypto();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let length = body.len();
+        let response = format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: {content_type}\r\ncontent-length: {length}\r\n\
+             connection: close\r\n\r\n{body}"
+        );
+        let server = std::thread::spawn(move || {
+            let (mut connection, _) = listener.accept().unwrap();
+            let (mut request, mut chunk) = (Vec::new(), [0; 4096]);
+            while !request.ends_with(b"}") {
+                let length = connection.read(&mut chunk).unwrap();
+                request.extend_from_slice(&chunk[..length]);
+            }
+            connection.write_all(response.as_bytes()).unwrap();
+        });
+        let endpoint = ModelEndpoint::without_key("odd", ModelWireFormat::OpenAi, address);
+        let models = HttpModelClient::new([endpoint], Arc::new(SystemClock)).unwrap();
+        let models = models.with_redactor(Arc::new(redactor));
+        let request = ModelRequest { model: "odd".to_owned(), ..ModelRequest::default() };
+        let items = models.stream(request).collect().await;
+        server.join().unwrap();
+        items
+    }
+
+    #[actix_web::test]
+    async fn m3_json_instead_of_a_stream_is_a_permanent_failure() {
+        let body = r#"{"password":"pw-in-json","choices":[]}"#;
+        for content_type in ["application/json; charset=utf-8", "application/x-ndjson", "text/html"]
+        {
+            let items = respond_with(content_type, body, Redactor::default()).await;
+            let media_type = content_type.split(';').next().unwrap();
+            let message = format!(
+                "the provider answered with {media_type} instead of an event stream: \
+                 `{{\"password\":\"[redacted]\",\"choices\":[]}}`"
+            );
+            assert_eq!(items, [Err(ModelFailure::permanent(message))], "{content_type}");
+        }
+        let error = r#"{"error":{"message":"no such model","code":429}}"#;
+        let items = respond_with("application/json", error, Redactor::default()).await;
+        let message = "the provider answered with application/json instead of an event stream: \
+                       no such model";
+        assert_eq!(items, [Err(ModelFailure::permanent(message))]);
+    }
+
+    #[actix_web::test]
+    async fn m3_stream_with_another_content_type_is_read() {
+        let body = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Hi\"}}]}\n\ndata: [DONE]\n\n";
+        for content_type in ["text/event-stream", "text/plain", "application/octet-stream"] {
+            let items = respond_with(content_type, body, Redactor::default()).await;
+            let deltas: Vec<_> = items.into_iter().flat_map(Result::unwrap).collect();
+            assert!(deltas.contains(&Delta::Text("Hi".to_owned())), "{content_type}: {deltas:?}");
+        }
     }
 }

@@ -13,6 +13,7 @@ use serde_json::json;
 
 on_both_wires!(
     m3_overloaded_provider_is_retried,
+    m3_long_retry_after_fails_the_run_and_names_the_time,
     m3_broken_stream_restarts_the_step,
     m3_stalled_stream_restarts_the_step,
     m3_rejected_api_key_fails_the_run_and_is_not_shown,
@@ -72,6 +73,19 @@ async fn m3_overloaded_provider_is_retried(wire: ProviderProtocol) {
         assert_eq!(frames_of_kind(&frames, "message_discarded").len(), 0, "no text was streamed");
         assert_eq!(single_frame(&frames, "done").data["outcome"], "completed");
     }
+}
+
+async fn m3_long_retry_after_fails_the_run_and_names_the_time(wire: ProviderProtocol) {
+    let fault = "fail = { status = 429, retry_after = 3600, message = 'slow down' }";
+    let (server, _, frames) = run_script(wire, &failing_script(fault)).await;
+    let failed = &single_frame(&frames, "error").data;
+    let expected = "slow down; the provider asks to wait 3,600 s; the limit is 30 s";
+    assert_eq!(
+        (&failed["code"], &failed["error"]),
+        (&json!("model_unavailable"), &json!(expected))
+    );
+    assert_eq!(frames_of_kind(&frames, "step_retrying").len(), 0);
+    assert_eq!(server.rehearsal.requests().len(), 1, "the provider is not asked again");
 }
 
 async fn m3_stalled_stream_restarts_the_step(wire: ProviderProtocol) {

@@ -27,6 +27,19 @@ pub fn headline(text: &str) -> String {
     if kept.is_empty() { String::new() } else { format!("{kept}…") }
 }
 
+/// Returns `number` with a comma between groups of three digits: `3,600`.
+pub fn group_digits(number: u128) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
+    for (position, digit) in digits.char_indices() {
+        if position > 0 && (digits.len() - position).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
 /// True if `text` matches `glob`, in which `*` matches any text and every other character itself.
 ///
 /// Runs in time proportional to the sum of both lengths.
@@ -53,6 +66,12 @@ mod tests {
         assert_eq!(truncate("aé€", 2), "a");
         assert_eq!(truncate("aé€", 3), "aé");
         assert_eq!(truncate("aé€", 99), "aé€");
+    }
+
+    #[test]
+    fn digits_are_grouped() {
+        let grouped = [0, 999, 1000, 3600, 1_234_567].map(group_digits);
+        assert_eq!(grouped, ["0", "999", "1,000", "3,600", "1,234,567"]);
     }
 
     #[test]

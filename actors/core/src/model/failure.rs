@@ -108,6 +108,32 @@ impl ModelFailure {
             retry_after_ms: retry_after.map(|d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX)),
         }
     }
+
+    /// Creates the failure for a response that succeeded but is not an event stream. `body` is its
+    /// start. An error object in it is shown; any other body is quoted. A retry gets the same
+    /// response, because the address or the server is wrong.
+    pub fn not_event_stream(media_type: &str, body: &[u8]) -> Self {
+        let error = serde_json::from_slice::<Value>(body).ok();
+        let error = error.as_ref().filter(|body| body.get("error").is_some());
+        let shown = match error.and_then(find_message) {
+            Some(message) => mask_keys(message),
+            None => quote_excerpt(&String::from_utf8_lossy(body)),
+        };
+        let media_type = text::truncate(media_type, EXCERPT_BYTES_MAX);
+        Self::permanent(format!(
+            "the provider answered with {media_type} instead of an event stream: {shown}"
+        ))
+    }
+
+    /// Adds to the message that the provider asks to wait longer than `limit`.
+    pub fn append_wait(&mut self, requested: Duration, limit: Duration) {
+        let seconds = |duration: Duration| text::group_digits(duration.as_millis().div_ceil(1000));
+        self.message.push_str(&format!(
+            "; the provider asks to wait {} s; the limit is {} s",
+            seconds(requested),
+            seconds(limit)
+        ));
+    }
 }
 
 /// Parses an HTTP response with an error status.
@@ -127,13 +153,18 @@ pub fn parse_retry_after(
     retry_after: Option<&str>,
     now: Timestamp,
 ) -> Option<Duration> {
-    let number = |text: &str| text.trim().parse().ok().filter(|number: &f64| *number >= 0.0);
+    let number = |text: &str| {
+        let number = text.trim().parse().ok();
+        number.filter(|number: &f64| number.is_finite() && *number >= 0.0)
+    };
+    // A time that is too long for the type must not become a retry at once.
+    let duration = |seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
     if let Some(ms) = retry_after_ms.and_then(number) {
-        return Duration::try_from_secs_f64(ms / 1e3).ok();
+        return Some(duration(ms / 1e3));
     }
     let text = retry_after?.trim();
     if let Some(seconds) = number(text) {
-        return Duration::try_from_secs_f64(seconds).ok();
+        return Some(duration(seconds));
     }
     let date = DateTime::parse_from_rfc2822(text).ok()?;
     Some(Timestamp(date.timestamp_millis()).saturating_duration_since(now))
@@ -161,9 +192,11 @@ pub(super) fn from_error_value(value: &Value) -> ModelFailure {
 
 /// Returns the start of `text` for quotation in a failure.
 pub(super) fn quote_excerpt(text: &str) -> String {
-    let start = text::truncate(text, EXCERPT_BYTES_MAX);
-    let suffix = if start.len() < text.len() { "…" } else { "" };
-    format!("`{}`{suffix}", mask_keys(start))
+    // Masked before it is cut: the start of a key is not recognised.
+    let masked = mask_keys(text);
+    let start = text::truncate(&masked, EXCERPT_BYTES_MAX);
+    let suffix = if start.len() < masked.len() { "…" } else { "" };
+    format!("`{start}`{suffix}")
 }
 
 /// Returns the message of an error body, which has one of the shapes `{"error": {"message"}}`,
@@ -320,8 +353,35 @@ mod tests {
             parse_retry_after(None, date, now.saturating_add(Duration::from_secs(60))),
             seconds(0.0)
         );
-        for invalid in ["", "-1", "soon", "NaN", "inf", "1e300"] {
+        for invalid in ["", "-1", "soon", "NaN", "inf", "1e400"] {
             assert_eq!(parse_retry_after(Some(invalid), Some(invalid), now), None, "{invalid}");
         }
+        for endless in ["1e300", "99999999999999999999"] {
+            let wait = parse_retry_after(None, Some(endless), now);
+            assert_eq!(wait, Some(Duration::MAX), "{endless}");
+        }
+    }
+
+    #[test]
+    fn m3_json_instead_of_a_stream_is_one_permanent_failure() {
+        let not_stream = |media_type, body: &str| {
+            let failure = ModelFailure::not_event_stream(media_type, body.as_bytes());
+            assert_eq!((failure.kind, failure.status), (ModelFailureKind::Permanent, None));
+            failure.message
+        };
+        let start = "the provider answered with application/json instead of an event stream: ";
+        for (body, shown) in [
+            (r#"{"choices":[]}"#, r#"`{"choices":[]}`"#),
+            (r#"{"key":"sk-proj-abc_DEF123456"}"#, r#"`{"key":"[redacted]"}`"#),
+            (r#"{"error":{"message":"no such model","code":503}}"#, "no such model"),
+            (r#"{"error":"Bearer abcdefgh12345678"}"#, "Bearer [redacted]"),
+            (r#"{"message":"hello"}"#, r#"`{"message":"hello"}`"#),
+            ("", "``"),
+        ] {
+            assert_eq!(not_stream("application/json", body), format!("{start}{shown}"));
+        }
+        let long = not_stream("text/html", &"€".repeat(5000));
+        let expected = "the provider answered with text/html instead of an event stream: ";
+        assert_eq!(long, format!("{expected}`{}`…", "€".repeat(40)));
     }
 }

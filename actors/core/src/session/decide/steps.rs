@@ -126,17 +126,23 @@ impl DecisionBuilder<'_> {
         failures: u32,
         attempt_failure: ModelAttemptFailure,
     ) {
-        let ModelAttemptFailure { failure, streamed, usage } = attempt_failure;
+        let ModelAttemptFailure { mut failure, streamed, usage } = attempt_failure;
         let usage = self.price_usage(usage);
         let rules = self.env.rules;
-        let (is_retryable, is_circuit_open) = match failure.kind {
-            ModelFailureKind::Temporary => (true, false),
+        let requested = Duration::from_millis(failure.retry_after_ms.unwrap_or(0));
+        let exceeds_max_delay = requested > rules.model_retry.max_delay;
+        let (is_retryable, can_wait) = match failure.kind {
+            ModelFailureKind::Temporary => (true, !exceeds_max_delay),
             ModelFailureKind::CircuitOpen => (true, true),
             ModelFailureKind::Permanent => (false, false),
         };
+        if is_retryable && !can_wait {
+            failure.append_wait(requested, rules.model_retry.max_delay);
+        }
         let next_model = self.next_model().filter(|_| is_retryable);
         // If another model is left, an open circuit is not waited for.
-        let should_retry = is_retryable
+        let is_circuit_open = failure.kind == ModelFailureKind::CircuitOpen;
+        let should_retry = can_wait
             && rules.model_retry.allows_retry_after(failures)
             && !(is_circuit_open && next_model.is_some());
         if streamed || (!should_retry && next_model.is_none()) {
@@ -171,7 +177,6 @@ impl DecisionBuilder<'_> {
             };
         }
         let backoff = rules.model_retry.delay(failures, self.env.random_fraction());
-        let requested = Duration::from_millis(failure.retry_after_ms.unwrap_or(0));
         let delay = backoff.max(requested.min(rules.model_retry.max_delay));
         self.retry_step(attempt, failures, delay, failure.message, usage);
     }

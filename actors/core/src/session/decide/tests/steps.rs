@@ -178,7 +178,7 @@ fn m3_failures_are_counted_per_step() {
 }
 
 #[test]
-fn m3_retry_after_is_honoured_up_to_cap() {
+fn m3_retry_after_is_honoured_up_to_its_limit() {
     let delay = |retry_after: Option<Duration>| {
         let mut harness = SessionHarness::with_streaming_step();
         let failure = ModelFailure::from_status(429, "slow down", retry_after);
@@ -187,7 +187,45 @@ fn m3_retry_after_is_honoured_up_to_cap() {
     };
     assert!(delay(None) <= SECOND);
     assert_eq!(delay(Some(7 * SECOND)), 7 * SECOND);
-    assert_eq!(delay(Some(MINUTE)), crate::limits::RETRY_CAP_DEFAULT);
+    let limit = crate::limits::RETRY_CAP_DEFAULT;
+    assert_eq!(delay(Some(limit)), limit);
+}
+
+#[test]
+fn m3_retry_after_beyond_its_limit_fails_the_run_and_names_the_time() {
+    let hour = ModelFailure::from_status(429, "slow down", Some(60 * MINUTE));
+    let mut harness = SessionHarness::with_streaming_step();
+    harness.check(
+        harness.model_fails(hour, true),
+        "
+        message_discarded M1 (slow down; the provider asks to wait 3,600 s; the limit is 30 s) @r1.1
+        run_failed ModelUnavailable (slow down; the provider asks to wait 3,600 s; the limit is 30 s) @r1.1
+    ",
+    );
+    assert!(harness.state.is_idle());
+    let slightly_more = ModelFailure::from_status(503, "busy", Some(Duration::from_millis(30_001)));
+    let mut harness = SessionHarness::with_streaming_step();
+    harness.check(
+        harness.model_fails(slightly_more, false),
+        "
+        message_discarded M1 (busy; the provider asks to wait 31 s; the limit is 30 s) @r1.1
+        run_failed ModelUnavailable (busy; the provider asks to wait 31 s; the limit is 30 s) @r1.1
+    ",
+    );
+}
+
+#[test]
+fn m3_m4_retry_after_beyond_its_limit_falls_back_at_once() {
+    let mut harness = with_fallback_model();
+    let hour = ModelFailure::from_status(429, "slow down", Some(60 * MINUTE));
+    harness.check(
+        harness.model_fails(hour, false),
+        "
+        step_model_fallback #1 large to small (slow down; the provider asks to wait 3,600 s; the limit is 30 s) @r1.1
+        step_started a2 #2 small @r1.1
+        > start_model a2 M1 @r1.1
+    ",
+    );
 }
 
 #[test]
