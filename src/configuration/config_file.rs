@@ -40,6 +40,8 @@ pub(super) struct ConfigFile {
     pub(super) policy: Matrix,
     pub(super) unknown_tools: UnknownToolPolicy,
     pub(super) include: Vec<PathBuf>,
+    /// The server of the tools of this file, unless an entry names another one.
+    pub(super) server: Option<String>,
     pub(super) tools: BTreeMap<String, CatalogEntry>,
     pub(super) agents: BTreeMap<AgentName, RawAgent>,
     pub(super) models: BTreeMap<String, RawModel>,
@@ -69,6 +71,7 @@ impl Default for ConfigFile {
             policy: Matrix::default(),
             unknown_tools: UnknownToolPolicy::default(),
             include: Vec::new(),
+            server: None,
             tools: BTreeMap::new(),
             agents: BTreeMap::new(),
             models: BTreeMap::new(),
@@ -82,11 +85,12 @@ impl Default for ConfigFile {
     }
 }
 
-/// A file named by `include`. It contains only tools and further includes.
+/// A file named by `include`. It contains only tools, their server and further includes.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct IncludedFile {
     pub(super) include: Vec<PathBuf>,
+    pub(super) server: Option<String>,
     pub(super) tools: BTreeMap<String, CatalogEntry>,
 }
 

@@ -263,7 +263,10 @@ impl Configuration {
             workflows: folders(&document.workflows),
             mcp_servers,
             matrix: document.policy,
-            catalog: Catalog::new(source.tools, document.unknown_tools),
+            catalog: Catalog::new(
+                source.tools.into_iter().map(|((_, key), entry)| (key, entry)),
+                document.unknown_tools,
+            ),
             limits: document.limits,
             critical_approval: CriticalApprovalRule {
                 min_role: document.approvals.critical_role,

@@ -38,6 +38,10 @@ const NON_CONFIG_VARIABLES: &[&str] = &[
 /// folder, as on a command line.
 const PATH_KEYS: [&str; 3] = ["rehearsal", "mcp_servers_file", "system_file"];
 
+/// Catalog entries by server, if they name one, and key. An entry replaces that of an included file
+/// only if both are for the same server.
+type CatalogEntries = BTreeMap<(Option<String>, String), CatalogEntry>;
+
 /// The merged configuration sources.
 pub(super) struct ConfigSource {
     pub(super) file: Option<PathBuf>,
@@ -47,7 +51,7 @@ pub(super) struct ConfigSource {
     /// The file's text.
     pub(super) text: String,
     /// The tools of the file and of its includes.
-    pub(super) tools: BTreeMap<String, CatalogEntry>,
+    pub(super) tools: CatalogEntries,
 }
 
 impl ConfigSource {
@@ -66,7 +70,7 @@ impl ConfigSource {
         }
         includes.resolve(&document.include, &folder, &location)?;
         let mut tools = includes.tools;
-        tools.extend(document.tools.clone());
+        tools.extend(with_server(document.tools.clone(), document.server.as_deref()));
         Ok(Self { file, folder, document, text, tools })
     }
 
@@ -77,6 +81,17 @@ impl ConfigSource {
             None => "the environment".to_owned(),
         }
     }
+}
+
+/// Returns the entries of a file, each with its server: its own, else the `server` of the file.
+fn with_server(
+    tools: BTreeMap<String, CatalogEntry>,
+    server: Option<&str>,
+) -> impl Iterator<Item = ((Option<String>, String), CatalogEntry)> {
+    tools.into_iter().map(move |(key, mut entry)| {
+        entry.server = entry.server.or_else(|| server.map(str::to_owned));
+        ((entry.server.clone(), key), entry)
+    })
 }
 
 fn find_file(
@@ -209,7 +224,7 @@ fn canonical_key(table: &Table, part: &str) -> String {
 /// same file, the later one overrides the earlier one.
 #[derive(Default)]
 struct IncludeResolver {
-    tools: BTreeMap<String, CatalogEntry>,
+    tools: CatalogEntries,
     /// The files that are currently being resolved.
     include_stack: Vec<PathBuf>,
     count: usize,
@@ -243,7 +258,7 @@ impl IncludeResolver {
             self.include_stack.push(identity);
             self.resolve(&included.include, &folder_of(&path), &inner_location)?;
             self.include_stack.pop();
-            self.tools.extend(included.tools);
+            self.tools.extend(with_server(included.tools, included.server.as_deref()));
         }
         Ok(())
     }

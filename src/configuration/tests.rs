@@ -9,6 +9,11 @@ use greenroom_core::policy::{Autonomy, BudgetPeriod, MatrixCell, MatrixPreset, R
 use greenroom_core::usage::ModelPrice;
 use std::fs;
 
+/// The profile of an untrusted server.
+fn server(name: &str) -> greenroom_core::policy::ServerProfile {
+    greenroom_core::policy::ServerProfile { name: name.into(), ..Default::default() }
+}
+
 /// Loads `files`, the first of which is the configuration file. `{}` replaces their folder in errors.
 fn load(files: &[(&str, &str)], environment: &[(&str, &str)]) -> Result<Configuration, String> {
     let folder = tempfile::tempdir().unwrap();
@@ -92,6 +97,7 @@ fn all_tables_are_loaded() {
                 idle_timeout = "5m"
                 price = { input = 1, output = 2.5 }
                 [tools.get_it]
+                server = "m"
                 risk = "low"
                 [limits]
                 queued_messages = 3
@@ -103,7 +109,7 @@ fn all_tables_are_loaded() {
             ("conf/trader.md", "You trade."),
             (
                 "conf/more/tools.toml",
-                "[tools.get_it]\nrisk = 'critical'\n[tools.frob]\nrisk = 'low'",
+                "server = 'm'\n[tools.get_it]\nrisk = 'critical'\n[tools.frob]\nrisk = 'low'",
             ),
         ],
         &[],
@@ -162,8 +168,7 @@ fn all_tables_are_loaded() {
     assert_eq!(configuration.default_settings.autonomy_level, Autonomy::Assisted);
     let risk = |name: &str| {
         let remote = greenroom_core::policy::RemoteTool { name: name.into(), ..Default::default() };
-        let tool =
-            configuration.catalog.resolve_tool(&Default::default(), &remote, name.parse().unwrap());
+        let tool = configuration.catalog.resolve_tool(&server("m"), &remote, name.parse().unwrap());
         (tool.risk, tool.risk_source)
     };
     assert_eq!(risk("get_it"), (Risk::WriteLowRisk, RiskSource::Catalog));
@@ -294,6 +299,38 @@ fn invalid_files_are_rejected_with_location_and_problem() {
         let error = file(text).unwrap_err();
         assert!(error.contains(expected), "{text}\n{error}");
     }
+}
+
+#[test]
+fn g19_catalog_files_name_the_server_of_their_tools() {
+    let main = "include = ['a.toml', 'b.toml']\nserver = 'a'\n[tools.get_it]\nrisk = 'low'\n\
+                [tools.frob]\nserver = 'c'\nrisk = 'low'";
+    let included = [
+        ("greenroom.toml", main),
+        (
+            "a.toml",
+            "server = 'a'\n[tools.get_it]\nrisk = 'critical'\n[tools.frob]\nrisk = 'critical'",
+        ),
+        ("b.toml", "server = 'b'\n[tools.get_it]\nrisk = 'read_only'"),
+    ];
+    let catalog = load(&included, &[]).unwrap().catalog;
+    let risks = ["a", "b", "c", "d"].map(|name| {
+        ["get_it", "frob"].map(|tool| {
+            let remote =
+                greenroom_core::policy::RemoteTool { name: tool.into(), ..Default::default() };
+            catalog.resolve_tool(&server(name), &remote, tool.parse().unwrap()).risk
+        })
+    });
+    let high = Risk::WriteHighRisk;
+    // The entry of the including file replaces that of the same server only.
+    let expected = [
+        [Risk::WriteLowRisk, Risk::Critical],
+        [Risk::ReadOnly, high],
+        [high, Risk::WriteLowRisk],
+        [high, high],
+    ];
+    assert_eq!(risks, expected);
+    assert_eq!(catalog.server_names(), ["a", "b", "c"].into());
 }
 
 #[test]
@@ -464,7 +501,7 @@ fn example_configuration_loads() {
     let transfer =
         greenroom_core::policy::RemoteTool { name: "wallet_transfer".into(), ..Default::default() };
     let name = "wallet_transfer".parse().unwrap();
-    let tool = configuration.catalog.resolve_tool(&Default::default(), &transfer, name);
+    let tool = configuration.catalog.resolve_tool(&server("market"), &transfer, name);
     assert_eq!((tool.risk, tool.repeatable), (Risk::Critical, false));
     let cost = tool.cost.as_ref().map(|rule| (rule.amount.source(), rule.unit.as_str()));
     assert_eq!(cost, Some(("args.amount", "ISK")));
@@ -504,7 +541,7 @@ fn g5_example_orders_are_priced_and_restricted_to_allowed_regions() {
         ..RemoteTool::default()
     };
     let name = "market_order_create".parse().unwrap();
-    let tool = configuration.catalog.resolve_tool(&Default::default(), &remote, name);
+    let tool = configuration.catalog.resolve_tool(&server("market"), &remote, name);
     let context = JudgeContext {
         settings: &configuration.default_settings,
         matrix: &configuration.matrix,

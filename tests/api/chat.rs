@@ -264,7 +264,7 @@ async fn r2_retry_is_shown_and_a_second_client_resumes_the_session() {
         ProviderProtocol::Anthropic,
         &tool_call_script("get_production_cost", "{ type_id = 622 }"),
     );
-    let slow = "[tools.get_production_cost]\nrisk = 'read_only'\nretry = { max = 3, base = '8s', cap = '8s' }";
+    let slow = "[tools.get_production_cost]\nserver = 'market'\nrisk = 'read_only'\nretry = { max = 3, base = '8s', cap = '8s' }";
     let server = setup.with_catalog(slow).start().await;
     let session = server.create_session_at(1).await;
     let mut terminal = open(&server, &["--session", &session]);

@@ -205,7 +205,7 @@ async fn c3_workflows_are_listed_and_their_inputs_are_validated() {
 #[actix_web::test]
 async fn t6_cached_result_is_reused_and_marked() {
     let script = tool_call_script("get_item_info", "{ type_id = 34 }");
-    let catalog = "[tools.get_item_info]\nrisk = 'read_only'\ncache = '1h'";
+    let catalog = "[tools.get_item_info]\nserver = 'market'\nrisk = 'read_only'\ncache = '1h'";
     let server = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script)
         .with_catalog(catalog)
         .start()

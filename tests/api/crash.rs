@@ -220,6 +220,7 @@ text = "Back again."
 async fn d2_tool_backoff_resumes() {
     let slow = r#"
 [tools.get_production_cost]
+server = "market"
 risk = "read_only"
 retry = { max = 5, base = "400ms", cap = "400ms" }
 "#;

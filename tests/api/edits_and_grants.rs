@@ -72,7 +72,7 @@ async fn g8_edited_arguments_are_the_ones_executed(wire: ProviderProtocol) {
 #[actix_web::test]
 async fn e7_redaction_placeholder_restores_only_redacted_values() {
     let extra = "[redaction]\npatterns = ['badge [a-z]+']\n\
-                 [tools.create_bookmark]\nrisk = 'write_high_risk'";
+                 [tools.create_bookmark]\nserver = 'market'\nrisk = 'write_high_risk'";
     let arguments = "{ name = 'badge blue', system = 'Jita' }";
     let script = tool_call_script("create_bookmark", arguments);
     let server = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script)

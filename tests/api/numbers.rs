@@ -21,7 +21,7 @@ async fn start(wire: ProviderProtocol, arguments: &str, entry: &str) -> TestServ
     let server = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mcp/odd_server.py");
     let config = format!(
         "[mcpServers.odd]\ncommand = 'python3'\nargs = [{server:?}, 'numbers']\n\
-         [tools.first]\nrisk = 'write_high_risk'\n{entry}\n"
+         [tools.first]\nserver = 'odd'\nrisk = 'write_high_risk'\n{entry}\n"
     );
     let script = tool_call_script("first", &format!("'{arguments}'"));
     TestServerBuilder::with_script(wire, &script).with_config(&config).start().await

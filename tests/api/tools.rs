@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 on_both_wires!(t4_huge_result_is_truncated_with_a_marker, e6_unusual_values_reach_client_and_model);
 
 const TEST_TOOLS: &str =
-    "[tools.\"test_*\"]\nrisk = 'read_only'\nretry = { max = 1, base = '5ms' }";
+    "[tools.\"test_*\"]\nserver = 'market'\nrisk = 'read_only'\nretry = { max = 1, base = '5ms' }";
 
 fn with_test_tools(wire: ProviderProtocol, tool: &str, arguments: &str) -> TestServerBuilder {
     TestServerBuilder::with_script(wire, &tool_call_script(tool, arguments))
@@ -119,8 +119,8 @@ async fn t2_failed_tool_server_does_not_affect_others() {
 
 #[actix_web::test]
 async fn t4_call_that_exceeds_its_timeout_fails() {
-    let config = "[tools.test_hang]\nrisk = 'read_only'\ntimeout = '50ms'\nretry = { max = 1, base = '5ms' }\n\
-                 [tools.wallet_transfer]\nrisk = 'write_low_risk'\ntimeout = '2s'";
+    let config = "[tools.test_hang]\nserver = 'market'\nrisk = 'read_only'\ntimeout = '50ms'\nretry = { max = 1, base = '5ms' }\n\
+                 [tools.wallet_transfer]\nserver = 'market'\nrisk = 'write_low_risk'\ntimeout = '2s'";
     let setup = TestServerBuilder::with_script(
         ProviderProtocol::Anthropic,
         &tool_call_script("test_hang", "{}"),

@@ -26,6 +26,7 @@ on_both_wires!(
 /// The flaky tool's retries, with shorter delays than in the catalog.
 const SHORT_DELAYS: &str = r#"
 [tools.get_production_cost]
+server = "market"
 risk = "read_only"
 retry = { max = 3, base = "5ms", cap = "10ms" }
 "#;

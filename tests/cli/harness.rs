@@ -84,8 +84,10 @@ text = "Done."
 
 pub(crate) const CATALOG: &str = r#"
 [tools.market_order_create]
+server = "market"
 risk = "write_high_risk"
 [tools.create_shopping_list]
+server = "market"
 risk = "write_low_risk"
 idempotent = true
 "#;

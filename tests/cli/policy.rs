@@ -11,8 +11,8 @@ async fn g16_policy_check_lists_decisions_of_stricter_policy_that_differ() {
     assert_eq!(same.code, 0, "{same:?}");
     assert_eq!(same.out, "3 calls of 1 session checked: no decision differs.\n");
 
-    let stricter = "policy = \"strict\"\n[tools.market_order_create]\nrisk = \"write_high_risk\"\n\
-                    [tools.create_shopping_list]\nrisk = \"write_low_risk\"\n\
+    let stricter = "policy = \"strict\"\n[tools.market_order_create]\nserver = \"market\"\nrisk = \"write_high_risk\"\n\
+                    [tools.create_shopping_list]\nserver = \"market\"\nrisk = \"write_low_risk\"\n\
                     constraints = [{ allow_if = \"size(args.name) < 5\", reason = \"short names\" }]";
     server.workspace.write("stricter.toml", &server.workspace.configuration(stricter));
     let check = ["policy", "check", "--config", "stricter.toml"];

@@ -138,32 +138,39 @@ command = {market}
 lifecycle = "{lifecycle}"
 env = {{ MARKET_FILE = {effects}, MARKET_LOG = {arrivals} }}
 [tools.create_bookmark]
+server = "market"
 risk = "write_low_risk"
 idempotent = false
 cost = "2"
 cost_unit = "ISK"
 [tools.create_shopping_list]
+server = "market"
 risk = "write_low_risk"
 idempotent = true
 cost = "1"
 cost_unit = "ISK"
 [tools.market_order_create]
+server = "market"
 risk = "write_high_risk"
 idempotent = true
 cost = "3"
 cost_unit = "ISK"
 [tools.wallet_transfer]
+server = "market"
 risk = "critical"
 idempotent = false
 exclusive = "'wallet'"
 cost = "5"
 cost_unit = "ISK"
 [tools.get_production_cost]
+server = "market"
 risk = "read_only"
 retry = {{ max = 3, base = "40ms", cap = "80ms" }}
 [tools.scan_opportunities]
+server = "market"
 risk = "read_only"
 [tools.choose_hangar]
+server = "market"
 risk = "read_only"
 "#,
         market = quoted(market),

@@ -84,6 +84,9 @@ pub struct RecordedCall {
 
 type Behaviour = Box<dyn FnMut(&ToolCall) -> ToolScript + Send>;
 
+/// The server of the tools that are not built in.
+const SERVER: &str = "test";
+
 /// Tools with one behaviour function each. Records all calls.
 pub struct FakeTools {
     entries: Vec<(String, CatalogEntry)>,
@@ -132,9 +135,10 @@ impl FakeTools {
     pub fn with_catalog_entry(
         mut self,
         name: &str,
-        entry: CatalogEntry,
+        mut entry: CatalogEntry,
         behave: impl FnMut(&ToolCall) -> ToolScript + Send + 'static,
     ) -> Self {
+        entry.server = Some(SERVER.to_owned());
         self.entries.push((name.to_owned(), entry));
         self.remote_tools.push(RemoteTool {
             name: name.to_owned(),
@@ -154,7 +158,7 @@ impl FakeTools {
 
     fn rebuild_registry(mut self) -> Self {
         let catalog = Catalog::new(self.entries.clone(), UnknownToolPolicy::default());
-        let server = ServerProfile { name: "test".to_owned(), ..ServerProfile::default() };
+        let server = ServerProfile { name: SERVER.to_owned(), ..ServerProfile::default() };
         let server_tools = ServerTools { server, tools: self.remote_tools.clone() };
         let server = ServerProfile {
             name: BUILT_IN_SERVER.to_owned(),

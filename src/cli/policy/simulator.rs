@@ -207,6 +207,13 @@ impl<'a> NamedTool<'a> {
             candidates = servers.iter().map(|server| (server.clone(), name)).collect();
         }
         if candidates.is_empty() {
+            // Without servers, the tool is taken for one of a server that the catalog names.
+            let profile =
+                |server: &str| ServerProfile { name: server.to_owned(), ..Default::default() };
+            let named = catalog.server_names().into_iter();
+            candidates = named.map(|server| (profile(server), name)).collect();
+        }
+        if candidates.is_empty() {
             candidates.push((ServerProfile::default(), name));
         }
         candidates

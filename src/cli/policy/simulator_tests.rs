@@ -55,7 +55,10 @@ fn g16_matrix_and_catalog_of_the_other_configuration_decide() {
     assert_eq!(simulate_verdict(PLAIN, "buy_item"), Some(MatrixVerdict::Ask));
     assert_eq!(simulate_verdict("policy = \"strict\"", "buy_item"), Some(MatrixVerdict::Deny));
     assert_eq!(
-        simulate_verdict("[tools.buy_item]\nrisk = \"write_low_risk\"", "buy_item"),
+        simulate_verdict(
+            "[tools.buy_item]\nserver = \"market\"\nrisk = \"write_low_risk\"",
+            "buy_item"
+        ),
         Some(MatrixVerdict::Allow)
     );
     assert_eq!(
@@ -74,7 +77,7 @@ fn g16_agents_of_the_other_configuration_decide() {
 
 #[test]
 fn g16_constraints_use_recorded_arguments_and_settings() {
-    let toml = "[tools.buy_item]\nrisk = \"write_low_risk\"\nconstraints = \
+    let toml = "[tools.buy_item]\nserver = \"market\"\nrisk = \"write_low_risk\"\nconstraints = \
                 [\"user.allowed_regions == null || args.region in user.allowed_regions\"]";
     let verdict_for = |region: i64| {
         let settings = json!({"allowed_regions": [1, 2]});

@@ -1,14 +1,16 @@
 //! The catalog: the configured properties of tools, and the construction of the tool registry from
 //! the catalog and the listings of the servers (G1).
 //!
-//! Does not know where the entries were read from. `classify` determines the risk of a tool.
+//! Does not know where the entries were read from. `catalog_match` finds the entries of a tool,
+//! `classify` determines its risk.
 
+use super::catalog_match::{EntryMatch, first_permitted, first_stated, is_glob};
 use super::{Constraint, CostRule, Expression, Risk, Tool, ToolRegistry, budget_limit, tool_names};
 use crate::{
     call::RetryPolicy,
     duration::{ConfigDuration, DurationLimit},
     limits,
-    text::{glob_matches, truncate},
+    text::truncate,
 };
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
@@ -21,7 +23,8 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields, remote = "Self")]
 pub struct CatalogEntry {
-    /// Restricts the entry to tools of this server.
+    /// Restricts the entry to tools of this server. An entry without a server, and without one in
+    /// its name, only restricts the tools of servers that are not trusted (G19).
     pub server: Option<String>,
     /// The risk.
     pub risk: Option<Risk>,
@@ -143,22 +146,23 @@ impl<'de> Deserialize<'de> for CatalogEntry {
     }
 }
 
-/// The treatment of tools whose risk only the default determines (G1).
+/// The treatment of tools that the catalog does not name (G1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UnknownToolPolicy {
-    /// The tool is `write_high_risk`.
+    /// The risk comes from annotations or words of the name, else it is `write_high_risk`.
     #[default]
     WriteHighRisk,
-    /// The tool is denied.
+    /// The tool is denied, whatever its annotations or its name.
     Deny,
 }
 
 /// The configured properties of all tools.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Catalog {
-    exact: BTreeMap<String, CatalogEntry>,
-    /// Entries with a glob, the most specific first.
+    /// Entries by exact name; several if they are for different servers.
+    exact: BTreeMap<String, Vec<CatalogEntry>>,
+    /// Entries with a glob.
     globs: Vec<(String, CatalogEntry)>,
     unknown_tools: UnknownToolPolicy,
 }
@@ -211,26 +215,30 @@ pub struct ServerTools {
 
 impl Catalog {
     /// Creates a catalog from entries, keyed by exact name or glob (`*` matches any text). A name
-    /// is the server's name of the tool, or `server__tool`.
+    /// is the server's name of the tool, or `server__tool`, which matches that server's tool only.
     pub fn new(
         entries: impl IntoIterator<Item = (String, CatalogEntry)>,
         unknown_tools: UnknownToolPolicy,
     ) -> Self {
         let mut catalog = Self { unknown_tools, ..Self::default() };
         for (name, entry) in entries {
-            if name.contains('*') {
+            if is_glob(&name) {
                 catalog.globs.push((name, entry));
             } else {
-                catalog.exact.insert(name, entry);
+                catalog.exact.entry(name).or_default().push(entry);
             }
         }
-        // A glob with more literal characters is more specific; ties are ordered by text.
-        let literal = |glob: &str| glob.chars().filter(|c| *c != '*').count();
-        catalog.globs.sort_by(|(a, _), (b, _)| literal(b).cmp(&literal(a)).then_with(|| a.cmp(b)));
         catalog
     }
 
-    /// Returns the treatment of tools whose risk only the default determines.
+    /// Returns the names of all servers that entries state in `server`.
+    pub fn server_names(&self) -> BTreeSet<&str> {
+        let exact = self.exact.values().flatten();
+        let entries = exact.chain(self.globs.iter().map(|(_, entry)| entry));
+        entries.filter_map(|entry| entry.server.as_deref()).collect()
+    }
+
+    /// Returns the treatment of tools that the catalog does not name.
     pub fn unknown_tools(&self) -> UnknownToolPolicy {
         self.unknown_tools
     }
@@ -269,7 +277,8 @@ impl Catalog {
             super::classify::classify(&entries, server, remote, self.unknown_tools);
         let stated =
             |field: fn(&CatalogEntry) -> Option<DurationLimit>| first_stated(&entries, field);
-        let description = first_stated(&entries, |entry| entry.description.as_deref());
+        // The text of an entry for another server's tool must not vouch for this tool.
+        let description = first_permitted(&entries, |entry| entry.description.as_deref());
         let description = description.unwrap_or(&remote.description);
         Tool {
             name,
@@ -295,7 +304,7 @@ impl Catalog {
             // A more specific entry does not lift the constraints of less specific ones.
             constraints: entries
                 .iter()
-                .flat_map(|(_, entry)| &entry.constraints)
+                .flat_map(|found| &found.entry.constraints)
                 .cloned()
                 .collect(),
             cost: first_stated(&entries, CatalogEntry::cost_rule),
@@ -307,36 +316,20 @@ impl Catalog {
         }
     }
 
-    /// Returns the entries that match a tool, the most specific first, each with its glob, if any.
+    /// Returns the entries that match a tool, the most specific first.
     fn entries(&self, server: &ServerProfile, remote: &RemoteTool) -> Vec<EntryMatch<'_>> {
         let qualified = tool_names::qualified_name(&server.name, &remote.name);
-        let names = [qualified.as_str(), remote.name.as_str()];
-        let exact =
-            names.iter().filter_map(|name| self.exact.get(*name)).map(|entry| (None, entry));
-        let globs = self
-            .globs
-            .iter()
-            .filter(|(glob, _)| names.iter().any(|name| glob_matches(glob, name)))
-            .map(|(glob, entry)| (Some(glob.as_str()), entry));
+        let names = BTreeSet::from([qualified.as_str(), remote.name.as_str()]);
+        let exact = names.iter().filter_map(|name| self.exact.get_key_value(*name));
+        let exact = exact.flat_map(|(key, entries)| entries.iter().map(move |entry| (key, entry)));
+        let globs = self.globs.iter().map(|(key, entry)| (key, entry));
         let mut entries: Vec<_> = exact
             .chain(globs)
-            .filter(|(_, entry)| entry.server.as_ref().is_none_or(|only| *only == server.name))
+            .filter_map(|(key, entry)| EntryMatch::new(key, entry, server, remote))
             .collect();
-        // A remote name can equal the qualified name; the same entry must count once.
-        entries.dedup();
+        entries.sort_by_key(EntryMatch::rank);
         entries
     }
-}
-
-/// A matching entry, with its glob unless the name matches exactly.
-pub(super) type EntryMatch<'a> = (Option<&'a str>, &'a CatalogEntry);
-
-/// Returns the first value that an entry states, the most specific entry first.
-pub(super) fn first_stated<'a, T>(
-    entries: &[EntryMatch<'a>],
-    field: impl Fn(&'a CatalogEntry) -> Option<T>,
-) -> Option<T> {
-    entries.iter().find_map(|(_, entry)| field(entry))
 }
 
 #[cfg(test)]

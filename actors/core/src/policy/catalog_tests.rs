@@ -58,8 +58,101 @@ fn g1_first_matching_source_determines_risk() {
     assert_eq!(source(json!({}), true, "delete_list"), ("read_only", annotation));
     let word = |word: &str| RiskSource::NameWord { word: word.into() };
     assert_eq!(source(json!({}), false, "delete_list"), ("write_high_risk", word("delete")));
-    assert_eq!(source(json!({}), false, "get_list"), ("read_only", word("get")));
     assert_eq!(source(json!({}), false, "frobnicate"), ("write_high_risk", RiskSource::Default));
+}
+
+/// Returns the risk and its source of a tool without annotations.
+fn risk_of(tools: Value, trusted: bool, name: &str) -> (Risk, RiskSource) {
+    let tool = resolved_tool(tools, trusted, name, ToolAnnotations::default());
+    (tool.risk, tool.risk_source)
+}
+
+#[test]
+fn g1_words_in_name_of_untrusted_server_never_lower_the_risk() {
+    let word = |word: &str| RiskSource::NameWord { word: word.into() };
+    for (name, trusted, untrusted) in [
+        ("get_item", (Risk::ReadOnly, word("get")), RiskSource::Default),
+        ("get-env", (Risk::ReadOnly, word("get")), RiskSource::Default),
+        ("get_wallet_key", (Risk::ReadOnly, word("get")), RiskSource::Default),
+        ("list_and_wipe", (Risk::WriteHighRisk, word("wipe")), word("wipe")),
+        ("export_and_pay", (Risk::WriteHighRisk, word("pay")), word("pay")),
+        ("frobnicate", (Risk::WriteHighRisk, RiskSource::Default), RiskSource::Default),
+    ] {
+        assert_eq!(risk_of(json!({}), true, name), trusted, "{name}");
+        assert_eq!(risk_of(json!({}), false, name), (Risk::WriteHighRisk, untrusted), "{name}");
+    }
+}
+
+#[test]
+fn g19_entry_without_server_lowers_risk_only_on_trusted_servers() {
+    use Risk::{Critical, ReadOnly, WriteHighRisk, WriteLowRisk};
+    let server_entry = |risk: &str| json!({"server": "market", "risk": risk});
+    for (tools, trusted, untrusted) in [
+        (json!({"get_it": {"risk": "read_only"}}), ReadOnly, WriteHighRisk),
+        (json!({"get_*": {"read_only": true}}), ReadOnly, WriteHighRisk),
+        (json!({"get_it": {"risk": "critical"}}), Critical, Critical),
+        (json!({"*": {"risk": "critical"}}), Critical, Critical),
+        (json!({"get_it": server_entry("read_only")}), ReadOnly, ReadOnly),
+        (json!({"get_*": server_entry("low")}), WriteLowRisk, WriteLowRisk),
+        (json!({"market__get_it": {"risk": "low"}}), WriteLowRisk, WriteLowRisk),
+        (json!({"market__get_*": {"risk": "low"}}), WriteLowRisk, WriteLowRisk),
+        // The exact name without a server restricts every server, also one with its own entry.
+        (
+            json!({"market__get_it": {"risk": "low"}, "get_it": {"risk": "critical"}}),
+            Critical,
+            Critical,
+        ),
+        (json!({"get_it": {"risk": "low"}, "*": server_entry("critical")}), WriteLowRisk, Critical),
+        // A more specific entry of the server overrides a glob.
+        (
+            json!({"get_it": server_entry("low"), "*": {"risk": "critical"}}),
+            WriteLowRisk,
+            WriteLowRisk,
+        ),
+        (
+            json!({"get_*": server_entry("low"), "*": {"risk": "critical"}}),
+            WriteLowRisk,
+            WriteLowRisk,
+        ),
+        (json!({"get_*": {"risk": "critical"}, "*": server_entry("low")}), Critical, Critical),
+    ] {
+        assert_eq!(risk_of(tools.clone(), true, "get_it").0, trusted, "trusted: {tools}");
+        assert_eq!(risk_of(tools.clone(), false, "get_it").0, untrusted, "untrusted: {tools}");
+    }
+}
+
+#[test]
+fn g19_entry_without_server_does_not_vouch_for_tool_of_untrusted_server() {
+    let entry = json!({"idempotent": true, "deny": false, "description": "safe", "timeout": "5s",
+        "cost": "1", "constraints": ["args.n < 5"]});
+    let resolved = |server_name: Option<&str>| {
+        let mut entry = entry.clone();
+        entry["server"] = json!(server_name);
+        let catalog = catalog(json!({"frob": entry}), UnknownToolPolicy::Deny).unwrap();
+        let remote =
+            RemoteTool { description: "own".into(), ..remote("frob", ToolAnnotations::default()) };
+        let tool = catalog.resolve_tool(&server("market", false), &remote, "frob".parse().unwrap());
+        (
+            (tool.repeatable, tool.denial_reason.is_some(), tool.description),
+            (tool.timeout, tool.cost.is_some(), tool.constraints.len()),
+        )
+    };
+    let restricted = (Some(Duration::from_secs(5)), true, 1);
+    assert_eq!(resolved(None), ((false, true, "own".to_owned()), restricted));
+    assert_eq!(resolved(Some("market")), ((true, false, "safe".to_owned()), restricted));
+}
+
+#[test]
+fn g19_qualified_key_matches_only_that_servers_tool() {
+    let catalog =
+        catalog(json!({"lab__both": {"risk": "read_only"}}), UnknownToolPolicy::default()).unwrap();
+    let risk = |server_name: &str, name: &str| {
+        let remote = remote(name, ToolAnnotations::default());
+        catalog.resolve_tool(&server(server_name, false), &remote, "x".parse().unwrap()).risk
+    };
+    assert_eq!(risk("lab", "both"), Risk::ReadOnly);
+    assert_eq!(risk("evil", "lab__both"), Risk::WriteHighRisk);
+    assert_eq!(risk("evil", "both"), Risk::WriteHighRisk);
 }
 
 #[test]
@@ -81,7 +174,7 @@ fn g1_annotations_of_trusted_server_determine_risk() {
         assert_eq!(tool.risk, expected, "{annotations:?}");
         assert!(matches!(tool.risk_source, RiskSource::Annotation { .. }));
         let ignored = resolved_tool(json!({}), false, "get_it", annotations);
-        assert_eq!(ignored.risk_source, RiskSource::NameWord { word: "get".into() });
+        assert_eq!(ignored.risk_source, RiskSource::Default);
     }
 }
 
@@ -94,9 +187,11 @@ fn r1_only_trusted_source_makes_tool_repeatable() {
         (json!({}), false, idempotent, false),
         (json!({}), true, READ_ONLY_ANNOTATIONS, true),
         (json!({}), true, idempotent, true),
-        (json!({"get_it": {"risk": "read_only"}}), false, ToolAnnotations::default(), true),
-        (json!({"get_it": {"read_only": true}}), false, ToolAnnotations::default(), true),
-        (json!({"get_*": {"idempotent": true}}), false, ToolAnnotations::default(), true),
+        (json!({"market__get_it": {"risk": "read_only"}}), false, ToolAnnotations::default(), true),
+        (json!({"market__get_it": {"read_only": true}}), false, ToolAnnotations::default(), true),
+        (json!({"market__get_*": {"idempotent": true}}), false, ToolAnnotations::default(), true),
+        (json!({"get_it": {"risk": "read_only"}}), false, ToolAnnotations::default(), false),
+        (json!({"get_it": {"risk": "read_only"}}), true, ToolAnnotations::default(), true),
         (json!({"get_it": {"idempotent": false}}), true, READ_ONLY_ANNOTATIONS, false),
         (json!({"get_it": {"risk": "critical"}}), true, READ_ONLY_ANNOTATIONS, false),
     ] {
@@ -111,7 +206,7 @@ fn t4_property_is_taken_from_most_specific_entry() {
         "scan": {"timeout": "5m", "retry": {"max": 1, "base": "200ms"}},
         "sc*": {"timeout": "1s", "result_bytes_max": 10, "parallel": true, "description": "d"},
     });
-    let tool = resolved_tool(tools, false, "scan", ToolAnnotations::default());
+    let tool = resolved_tool(tools, true, "scan", ToolAnnotations::default());
     assert_eq!(tool.timeout, Some(Duration::from_secs(300)));
     let initial_delay = Duration::from_millis(200);
     assert_eq!(tool.retry, RetryPolicy { retries_max: 1, initial_delay, ..RetryPolicy::default() });
@@ -127,11 +222,11 @@ fn t4_property_is_taken_from_most_specific_entry() {
 
 #[test]
 fn s3_read_only_tool_is_parallel_by_default() {
-    assert!(resolved_tool(json!({}), false, "get_it", READ_ONLY_ANNOTATIONS).parallel);
+    assert!(resolved_tool(json!({}), true, "get_it", READ_ONLY_ANNOTATIONS).parallel);
     assert!(
         !resolved_tool(
             json!({"get_it": {"parallel": false}}),
-            false,
+            true,
             "get_it",
             READ_ONLY_ANNOTATIONS
         )
@@ -159,18 +254,43 @@ fn g1_qualified_name_is_more_specific_than_plain_name() {
 }
 
 #[test]
-fn g1_unknown_tools_are_denied_unless_exempted() {
-    let tools = json!({"blessed": {"deny": false}, "cursed": {"risk": "low", "deny": true}});
+fn g1_unknown_tools_are_denied_with_any_name_and_annotations() {
+    let tools = json!({
+        "blessed": {"server": "market", "deny": false},
+        "cursed": {"server": "market", "risk": "low", "deny": true},
+        "timed": {"server": "market", "timeout": "5s"},
+        "named": {"server": "market", "risk": "low"},
+        "glob_*": {"server": "market", "risk": "low"},
+        "anywhere": {"risk": "read_only"},
+        "nowhere": {"deny": true},
+    });
     let catalog = catalog(tools, UnknownToolPolicy::Deny).unwrap();
-    let denied = |name: &str| {
-        let remote = remote(name, ToolAnnotations::default());
-        catalog
-            .resolve_tool(&server("market", false), &remote, "tool".parse().unwrap())
-            .denial_reason
+    let denial = |server_name: &str, trusted, name: &str| {
+        let remote = remote(name, READ_ONLY_ANNOTATIONS);
+        let server = server(server_name, trusted);
+        catalog.resolve_tool(&server, &remote, "tool".parse().unwrap()).denial_reason
     };
-    assert!(denied("frobnicate").unwrap().contains("unknown tools are denied"));
-    assert!(denied("cursed").unwrap().contains("catalog"));
-    assert_eq!((denied("get_it"), denied("blessed")), (None, None));
+    let unknown = Some("the catalog does not name it, and unknown tools are denied".to_owned());
+    let denied = Some("the catalog denies it".to_owned());
+    for (name, expected) in [
+        ("frobnicate", &unknown),
+        ("get_it", &unknown),
+        ("transfer_isk", &unknown),
+        ("timed", &unknown),
+        ("blessed", &None),
+        ("named", &None),
+        ("glob_it", &None),
+        ("cursed", &denied),
+        ("nowhere", &denied),
+    ] {
+        for trusted in [false, true] {
+            assert_eq!(&denial("market", trusted, name), expected, "{name}");
+        }
+    }
+    assert_eq!(denial("market", false, "anywhere"), unknown);
+    assert_eq!(denial("market", true, "anywhere"), None);
+    assert_eq!(denial("evil", false, "named"), unknown);
+    assert_eq!(denial(crate::policy::BUILT_IN_SERVER, true, "delegate"), None);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::policy::{
-    Catalog, RemoteTool, Risk, UnknownToolPolicy,
+    Catalog, RemoteTool, Risk, ServerProfile, UnknownToolPolicy,
     matrix::{MatrixCell, MatrixPreset},
 };
 use proptest::prelude::*;
@@ -230,7 +230,8 @@ fn tool_from_entry(risk: Risk, mut entry: Value) -> Tool {
         input_schema: json!({"type": "object"}),
         ..RemoteTool::default()
     };
-    catalog.resolve_tool(&Default::default(), &remote, "wallet_transfer".parse().unwrap())
+    let server = ServerProfile { trusted: true, ..Default::default() };
+    catalog.resolve_tool(&server, &remote, "wallet_transfer".parse().unwrap())
 }
 
 fn parse_settings(json: Value) -> Settings {

@@ -8,6 +8,7 @@
 
 pub mod budget_limit;
 pub mod catalog;
+mod catalog_match;
 mod classify;
 pub mod constraint;
 pub mod cost;

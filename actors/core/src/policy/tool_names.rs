@@ -11,21 +11,46 @@ const NAME_CHARS_MAX: usize = 64;
 /// The server of the tools that are built into Greenroom. These tools keep their names.
 pub const BUILT_IN_SERVER: &str = "built-in";
 
-const WRITE_VERBS: [&str; 14] = [
-    "create", "delete", "update", "transfer", "add", "remove", "set", "mark", "clear", "apply",
-    "send", "buy", "sell", "cancel",
+/// Words of which one makes a tool `write_high_risk`. Many are nouns as well (`get_order`): a
+/// tool that is mistaken for a write needs an approval too many, the opposite error none at all.
+#[rustfmt::skip]
+const WRITE_WORDS: [&str; 200] = [
+    "accept", "activate", "add", "adjust", "allocate", "append", "apply", "approve",
+    "archive", "assign", "attach", "authorize", "ban", "bid", "block", "book", "broadcast",
+    "buy", "cancel", "change", "charge", "checkout", "chmod", "chown", "claim", "clean",
+    "cleanup", "clear", "click", "clone", "close", "comment", "commit", "complete", "confirm",
+    "copy", "create", "deactivate", "debit", "decline", "decrement", "delete", "deny",
+    "deploy", "deposit", "destroy", "detach", "disable", "disconnect", "dismiss", "dispatch",
+    "drag", "drop", "duplicate", "edit", "email", "empty", "enable", "enroll", "erase",
+    "eval", "evaluate", "exec", "execute", "expire", "fill", "flush", "follow", "forget",
+    "fork", "forward", "fund", "grant", "hide", "import", "increment", "init", "initialize",
+    "insert", "install", "invite", "invoke", "join", "kick", "kill", "launch", "leave",
+    "lock", "login", "logout", "mark", "merge", "migrate", "mint", "modify", "mount", "move",
+    "mutate", "mute", "notify", "open", "order", "overwrite", "patch", "pause", "pay",
+    "payout", "pin", "place", "post", "press", "prune", "publish", "purchase", "purge",
+    "push", "put", "react", "reassign", "rebase", "reboot", "redeem", "refund", "register",
+    "reject", "release", "remove", "rename", "reopen", "reorder", "repay", "replace", "reply",
+    "reschedule", "reserve", "reset", "resize", "resolve", "restart", "restore", "resume",
+    "retry", "revert", "revoke", "rm", "rollback", "rotate", "run", "save", "schedule",
+    "sell", "send", "set", "share", "shell", "ship", "shutdown", "sign", "spawn", "spend",
+    "stake", "start", "stop", "store", "submit", "subscribe", "suspend", "swap", "sync",
+    "terminate", "toggle", "trade", "transfer", "trash", "trigger", "truncate", "unarchive",
+    "unassign", "unban", "unblock", "undo", "unfollow", "uninstall", "unlink", "unlock",
+    "unmount", "unpin", "unpublish", "unregister", "unset", "unshare", "unsubscribe",
+    "update", "upgrade", "upload", "upsert", "vote", "wipe", "withdraw", "write",
 ];
-const READ_VERBS: [&str; 8] =
+/// Words that make a tool of a trusted server `read_only`, unless it has a write word.
+const READ_WORDS: [&str; 8] =
     ["get", "list", "search", "find", "check", "calculate", "compare", "export"];
 
-/// Returns the risk that the words of `name` suggest, and the decisive word. Write verbs take
-/// precedence over read verbs.
+/// Returns the risk that the words of `name` suggest, and the decisive word. Write words take
+/// precedence over read words. The caller ignores read words of servers that are not trusted.
 pub(super) fn risk_from_words(name: &str) -> Option<(Risk, String)> {
     let words = split_words(name);
     let find = |known: &[&str]| words.iter().find(|word| known.contains(&word.as_str())).cloned();
-    find(&WRITE_VERBS)
+    find(&WRITE_WORDS)
         .map(|word| (Risk::WriteHighRisk, word))
-        .or_else(|| find(&READ_VERBS).map(|word| (Risk::ReadOnly, word)))
+        .or_else(|| find(&READ_WORDS).map(|word| (Risk::ReadOnly, word)))
 }
 
 /// Splits a name into lower-case words: at every character that is not a letter, and before a
@@ -97,10 +122,17 @@ pub(super) fn assign_names(origins: &BTreeSet<RemoteToolKey>) -> BTreeMap<Remote
     names
 }
 
+/// Separates the server from the tool in a qualified name.
+pub(super) const SEPARATOR: &str = "__";
+
 /// Returns `server__tool` in legal characters. The result may be too long.
 pub(super) fn qualified_name(server: &str, remote_name: &str) -> String {
-    let legal = |c: char| if is_legal_char(c) { c } else { '_' };
-    server.chars().chain("__".chars()).chain(remote_name.chars()).map(legal).collect()
+    format!("{}{SEPARATOR}{}", legal_text(server), legal_text(remote_name))
+}
+
+/// Returns `text` with `_` in place of characters that are not legal in a name.
+pub(super) fn legal_text(text: &str) -> String {
+    text.chars().map(|c| if is_legal_char(c) { c } else { '_' }).collect()
 }
 
 fn name_with_digest(qualified: &str, origin: &RemoteToolKey, round: u64) -> String {
@@ -139,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn g1_write_verb_takes_precedence_over_read_verb() {
+    fn g1_write_word_takes_precedence_over_read_word() {
         let high = |word: &str| Some((Risk::WriteHighRisk, word.to_owned()));
         let read = |word: &str| Some((Risk::ReadOnly, word.to_owned()));
         for (name, expected) in [
@@ -148,8 +180,11 @@ mod tests {
             ("getAndSet", high("set")),
             ("exportList", read("export")),
             ("wallet.transfer", high("transfer")),
+            ("list_and_wipe", high("wipe")),
+            ("search_destroy_all", high("destroy")),
+            ("calculate_withdrawal_and_pay", high("pay")),
+            ("getPost", high("post")),
             ("target", None),
-            ("address_book", None),
             ("settings", None),
         ] {
             assert_eq!(risk_from_words(name), expected, "{name}");
