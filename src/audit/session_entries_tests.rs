@@ -13,7 +13,7 @@ use greenroom_core::{
     model::delta::StopReason,
     policy::{Autonomy, Risk, Settings},
     session::{
-        ApprovalRow, ApprovalState, CallAuthorization, EventRecord, RunFailureCode,
+        ApprovalRow, ApprovalState, CallAuthorization, EventRecord, RunFailureCode, RunStopReason,
         SessionEvent as E,
     },
     usage::ModelUsage,
@@ -335,7 +335,7 @@ fn x6_events_without_a_decision_make_no_audit_entry() {
             traceparent: None,
         },
         E::PreflightSkipped { warning: SECRET.to_owned() },
-        E::RunCompleted { message_id: message_id(), usage },
+        E::RunCompleted { message_id: message_id(), usage, stop_reason: Some(RunStopReason::End) },
         E::RunFailed { code: RunFailureCode::ModelError, error: reason(), usage },
         E::StepStarted {
             attempt_id,

@@ -13,7 +13,7 @@ use greenroom_core::{
     message::Arguments,
     model::delta::StopReason,
     policy::Risk,
-    session::{CallAuthorization, EventRecord, SessionEvent},
+    session::{CallAuthorization, EventRecord, RunStopReason, SessionEvent},
     usage::ModelUsage,
 };
 use serde::Serialize;
@@ -223,6 +223,8 @@ pub(super) enum TypedPayload<'a> {
     RunCompleted {
         message_id: &'a MessageId,
         outcome: &'static str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        stop_reason: Option<RunStopReason>,
         usage: &'a ModelUsage,
     },
     Thinking {
@@ -390,10 +392,11 @@ fn encode_event<'a>(record: &'a EventRecord, redactor: &Redactor) -> EncodedEven
             }
             json_event("run_started", payload)
         }
-        E::RunCompleted { message_id, usage } => typed_event(
-            "done",
-            TypedPayload::RunCompleted { message_id, outcome: "completed", usage },
-        ),
+        E::RunCompleted { message_id, usage, stop_reason } => {
+            let (outcome, stop_reason) = ("completed", *stop_reason);
+            let payload = TypedPayload::RunCompleted { message_id, outcome, stop_reason, usage };
+            typed_event("done", payload)
+        }
         E::RunFailed { .. } => stored_event("error", event),
         E::RunCancelled { by, message_id, usage } => json_event(
             "done",

@@ -217,6 +217,8 @@ fn run_and_step_payloads() -> Vec<(&'static str, Value)> {
                 "workflow": {"name": "restock", "inputs": {"n": 1}, "text": "Buy 1."},
             }),
         ),
+        ("run_completed", json!({"message_id": "m", "usage": usage(), "stop_reason": "length"})),
+        // Recorded before runs had a stop reason.
         ("run_completed", json!({"message_id": "m", "usage": usage()})),
         ("run_cancelled", json!({"by": "u", "usage": usage()})),
         (

@@ -24,7 +24,7 @@ use greenroom_core::{
     cursor::Cursor,
     ids::{ApprovalId, MessageId, RunId, Seq, SessionId, UserId},
     policy::{Autonomy, SettingsPatch},
-    session::{QueuedMessageStatus, SessionRow},
+    session::{QueuedMessageStatus, RunStopReason, SessionRow},
     trace_context::TraceContext,
     usage::ModelUsage,
 };
@@ -270,6 +270,9 @@ struct ChatResponse {
     /// The last step of the run so far.
     iterations: u32,
     outcome: ChatOutcome,
+    /// The way in which the final message of a completed run ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stop_reason: Option<RunStopReason>,
     /// Set if the message was changed or removed while it was queued.
     #[serde(skip_serializing_if = "Option::is_none")]
     message_status: Option<QueuedMessageStatus>,
@@ -300,8 +303,12 @@ fn chat_response(
     collected: CollectedRun,
 ) -> Result<HttpResponse, Problem> {
     let (session_id, run_id) = (session.session_id, submitted.run_id);
+    let mut final_stop_reason = None;
     let (outcome, usage, approval) = match collected.ending {
-        Some(RunEnding::Completed(usage)) => (ChatOutcome::Completed, Some(usage), None),
+        Some(RunEnding::Completed { usage, stop_reason }) => {
+            final_stop_reason = stop_reason;
+            (ChatOutcome::Completed, Some(usage), None)
+        }
         Some(RunEnding::Cancelled) => (ChatOutcome::Cancelled, None, None),
         Some(RunEnding::Paused(approval)) => {
             (ChatOutcome::WaitingForApproval, None, Some(approval))
@@ -333,6 +340,7 @@ fn chat_response(
         tool_results: collected.calls,
         iterations: collected.last_step,
         outcome,
+        stop_reason: final_stop_reason,
         message_status: collected.queued_status.or(submitted.queued_status),
         usage,
         plan_id: approval.as_ref().map(|approval| approval.approval_id),

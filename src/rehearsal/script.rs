@@ -178,6 +178,8 @@ pub enum StopReason {
     Sequence,
     /// The model refused to answer.
     Refusal,
+    /// The provider's content filter cut the answer off. Anthropic reports this as a refusal.
+    ContentFilter,
 }
 
 /// The token counts that a script sets.

@@ -9,7 +9,7 @@ use greenroom_core::{
     call::CallFailureReason,
     ids::{ApprovalId, CallId, SessionId},
     message::Arguments,
-    session::{EventRecord, RunFailureCode, SessionEvent},
+    session::{EventRecord, RunFailureCode, RunStopReason, SessionEvent},
     text::truncate,
 };
 use serde::Serialize;
@@ -117,9 +117,13 @@ pub(super) fn describe_event(event: &SessionEvent) -> Option<LogLine<'_>> {
             LogLine { reason: Some(reason.into()), ..debug("message discarded") }
         }
         E::RunStarted { .. } => info("run started"),
-        E::RunCompleted { usage, .. } => {
-            LogLine { tokens: Some(usage.tokens.total()), ..info("run completed") }
-        }
+        E::RunCompleted { usage, stop_reason, .. } => LogLine {
+            kind: stop_reason
+                .filter(|reason| *reason != RunStopReason::End)
+                .map(RunStopReason::name),
+            tokens: Some(usage.tokens.total()),
+            ..info("run completed")
+        },
         E::RunCancelled { by, usage, .. } => LogLine {
             by: Some(by.as_str()),
             tokens: Some(usage.tokens.total()),

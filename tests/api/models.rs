@@ -20,6 +20,8 @@ on_both_wires!(
     m3_unavailable_provider_fails_the_run,
     m2_malformed_arguments_return_an_error_result,
     m2_refusal_completes_the_run,
+    m3_calls_of_refused_message_do_not_run,
+    m3_end_of_run_states_how_its_answer_ended,
     m2_stream_bytes_can_be_split_anywhere,
     m2_thinking_blocks_are_sent_back_unchanged,
     s2_run_fails_at_its_step_limit,
@@ -203,6 +205,80 @@ async fn m2_refusal_completes_the_run(wire: ProviderProtocol) {
     assert_eq!(message["text"], "I will not do that.");
     assert_eq!(single_frame(&frames, "done").data["outcome"], "completed");
     assert_eq!(last_message_text(&server.chat_to_end(&session, "again").await), "Here I am.");
+}
+
+async fn m3_calls_of_refused_message_do_not_run(wire: ProviderProtocol) {
+    let filtered = match wire {
+        ProviderProtocol::OpenAi => "content_filter",
+        ProviderProtocol::Anthropic => "refusal",
+    };
+    let refusal = "[[rule.reply]]\nrefusal = \"Calling.\"";
+    for (reply, stop, stop_reason) in [
+        (refusal, "", "refusal"),
+        ("[[rule.reply]]\ntext = \"Calling.\"", "stop = 'content_filter'\n", filtered),
+    ] {
+        let script = tool_call_script("create_bookmark", r#"{ name = "Jita", system = "Jita" }"#);
+        let script =
+            script.replace("[[rule.reply]]\ntext = \"Calling.\"", &format!("{stop}{reply}"));
+        let (server, session, frames) = run_script(wire, &script).await;
+        let selected =
+            ["tool_call_started", "tool_call_attempt_started", "tool_call_failed", "done"];
+        assert_eq!(
+            kinds_of(&frames, &selected),
+            ["tool_call_started", "tool_call_failed", "done"],
+            "{}",
+            format_frames(&frames)
+        );
+        assert_eq!(single_frame(&frames, "tool_call_failed").data["reason"], "refused");
+        let done = &single_frame(&frames, "done").data;
+        assert_eq!(
+            (&done["outcome"], &done["stop_reason"]),
+            (&json!("completed"), &json!(stop_reason))
+        );
+        assert!(server.effects().is_empty(), "{:?}", server.effects());
+        // The provider accepts the conversation with the calls and their results.
+        assert_eq!(last_message_text(&server.chat_to_end(&session, "again").await), "Here I am.");
+    }
+}
+
+async fn m3_end_of_run_states_how_its_answer_ended(wire: ProviderProtocol) {
+    let script = r#"
+[[rule]]
+user = "complete"
+[[rule.reply]]
+text = "Yes."
+[[rule]]
+user = "long"
+stop = "max_tokens"
+[[rule.reply]]
+text = "half an ans"
+[[rule]]
+user = "refuse"
+[[rule.reply]]
+refusal = "No."
+[[rule]]
+user = "nothing"
+[[rule.reply]]
+text = ""
+"#;
+    let server = TestServerBuilder::with_script(wire, script).start().await;
+    for (message, response, stop_reason) in [
+        ("complete", "Yes.", "end"),
+        ("long", "half an ans", "length"),
+        ("refuse", "No.", "refusal"),
+        ("nothing", "", "empty"),
+    ] {
+        let session = server.create_session_at(1).await;
+        let frames = server.chat_to_end(&session, message).await;
+        assert_eq!(single_frame(&frames, "done").data["stop_reason"], stop_reason);
+        let chat = json!({"message": message, "session_id": session});
+        let body = server.post("/agent/chat", chat).await.body;
+        assert_eq!(
+            (&body["outcome"], &body["stop_reason"], &body["response"]),
+            (&json!("completed"), &json!(stop_reason), &json!(response)),
+            "{body}"
+        );
+    }
 }
 
 async fn m2_stream_bytes_can_be_split_anywhere(wire: ProviderProtocol) {

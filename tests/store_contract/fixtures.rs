@@ -16,7 +16,7 @@ use greenroom_core::{
     policy::{Autonomy, Risk, Settings},
     session::{
         ApprovalRow, ApprovalState, CallAuthorization, EventRecord, Projection, RunFailureCode,
-        SessionEvent, SessionRow, SessionStatus,
+        RunStopReason, SessionEvent, SessionRow, SessionStatus,
     },
     usage::{ModelUsage, TokenUsage},
 };
@@ -288,7 +288,12 @@ fn run_events() -> Vec<SessionEvent> {
         E::ContextCompacted { through: 7, summary: "s".into(), usage },
         E::ContextCompactionFailed { reason: "529".to_owned(), usage },
         E::StepCompleted { usage, stop_reason: StopReason::MaxTokens },
-        E::RunCompleted { message_id: message_id(), usage },
+        E::RunCompleted { message_id: message_id(), usage, stop_reason: None },
+        E::RunCompleted {
+            message_id: message_id(),
+            usage,
+            stop_reason: Some(RunStopReason::Length),
+        },
         E::RunFailed { code: RunFailureCode::MaxIterations, error: "e".to_owned(), usage },
         E::RunCancelled { by: user("bob"), message_id: Some(message_id()), usage },
         E::RunCancelled { by: user("bob"), message_id: None, usage },

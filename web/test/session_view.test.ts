@@ -39,6 +39,23 @@ describe("session view", () => {
     expect(runEndBetween(EMPTY_VIEW, viewOf(failed))?.text).toBe("Run failed: too many steps");
   });
 
+  it("m3 marks truncated, refused, filtered and empty answers", () => {
+    const shownItems = (text: string, message_stop: string, stop_reason?: string) => {
+      const session = new SessionBuilder().startRun();
+      session.emit("message_started", { message_id: "a-1" });
+      session.emit("message_completed", { message_id: "a-1", text, stop_reason: message_stop, stopped: false });
+      session.emit("done", { message_id: "a-1", outcome: "completed", ...(stop_reason ? { stop_reason } : {}), usage: USAGE });
+      return viewOf(session).items.slice(1).map((item) => item.kind === "assistant" ? [item.text, item.notice] : item.kind === "notice" ? item.text : item.kind);
+    };
+    expect(shownItems("Hello", "end_turn", "end")).toEqual([["Hello", null], "end"]);
+    expect(shownItems("Hello", "end_turn")).toEqual([["Hello", null], "end"]);
+    expect(shownItems("half an ans", "max_tokens", "length")).toEqual([["half an ans", "Truncated at the token limit"], "end"]);
+    expect(shownItems("", "max_tokens", "length")).toEqual([["", "Truncated at the token limit"], "end"]);
+    expect(shownItems("No.", "refusal", "refusal")).toEqual([["No.", "Refused by the model"], "end"]);
+    expect(shownItems("", "content_filter", "content_filter")).toEqual([["", "Blocked by the provider's content filter"], "end"]);
+    expect(shownItems("", "end_turn", "empty")).toEqual(["The model returned no text", "end"]);
+  });
+
   it("w1 appends text deltas and ends with the complete message", () => {
     const { frames } = answeredSession();
     const assistantTexts = (count: number) => applyFrames(EMPTY_VIEW, frames.slice(0, count)).items.filter((item) => item.kind === "assistant").map((item) => item.text);

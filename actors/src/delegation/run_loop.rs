@@ -14,7 +14,7 @@ use greenroom_core::{
     ids::{AgentName, MessageId, Seq, SessionId, UserId},
     limits::TOOL_ERROR_BYTES_MAX,
     policy::Settings,
-    session::{EventRecord, Input, Rejection, SessionEvent},
+    session::{EventRecord, Input, Rejection, RunStopReason, SessionEvent},
     text::truncate,
 };
 use std::{cell::RefCell, rc::Rc, sync::Arc};
@@ -70,7 +70,7 @@ struct ChildLogState {
 
 /// The end of the child's run.
 enum RunEnd {
-    Completed { message_id: MessageId },
+    Completed { message_id: MessageId, stop_reason: Option<RunStopReason> },
     Failed { error: String },
     Cancelled { by: UserId },
 }
@@ -256,6 +256,17 @@ fn non_retryable_failure(error: &str) -> ToolOutcome {
     ToolOutcome::Failed { error, hint: RetryHint::Permanent }
 }
 
+/// Returns what the parent's model must know about an answer that is not complete.
+fn describe_incomplete_answer(stop_reason: RunStopReason) -> Option<&'static str> {
+    match stop_reason {
+        RunStopReason::End => None,
+        RunStopReason::Length => Some("the answer was truncated at a length limit"),
+        RunStopReason::Refusal => Some("the model refused"),
+        RunStopReason::ContentFilter => Some("the provider's content filter cut off the answer"),
+        RunStopReason::Empty => Some("the model returned no text"),
+    }
+}
+
 /// The reason why a session permanently rejects an input.
 #[derive(Debug, thiserror::Error)]
 enum PermanentCommandError {
@@ -270,8 +281,9 @@ impl ChildLogState {
         use SessionEvent as E;
         if let E::MessageCompleted { message_id, text, .. } = &record.event {
             self.last_message = Some((message_id.clone(), text.clone()));
-        } else if let E::RunCompleted { message_id, .. } = &record.event {
-            self.run_end = Some(RunEnd::Completed { message_id: message_id.clone() });
+        } else if let E::RunCompleted { message_id, stop_reason, .. } = &record.event {
+            let (message_id, stop_reason) = (message_id.clone(), *stop_reason);
+            self.run_end = Some(RunEnd::Completed { message_id, stop_reason });
         } else if let E::RunFailed { error, .. } = &record.event {
             self.run_end = Some(RunEnd::Failed { error: error.clone() });
         } else if let E::RunCancelled { by, .. } = &record.event {
@@ -284,9 +296,12 @@ impl ChildLogState {
 
     fn outcome(self, agent: &AgentName) -> ToolOutcome {
         match self.run_end {
-            Some(RunEnd::Completed { message_id }) => {
+            Some(RunEnd::Completed { message_id, stop_reason }) => {
                 let message = self.last_message.filter(|(id, _)| *id == message_id);
-                let text = message.map(|(_, text)| text).unwrap_or_default();
+                let mut text = message.map(|(_, text)| text).unwrap_or_default();
+                if let Some(problem) = stop_reason.and_then(describe_incomplete_answer) {
+                    text = format!("[{agent}: {problem}]\n{text}").trim_end().to_owned();
+                }
                 ToolOutcome::Completed(ToolOutput { text, ..ToolOutput::default() })
             }
             Some(RunEnd::Failed { error }) => {

@@ -243,7 +243,7 @@ mod tests {
 
     fn run_completed(seq: u64) -> (u64, SessionEvent) {
         let (message_id, usage) = (MessageId::parse("m").unwrap(), ModelUsage::default());
-        (seq, SessionEvent::RunCompleted { message_id, usage })
+        (seq, SessionEvent::RunCompleted { message_id, usage, stop_reason: None })
     }
 
     /// The mirror of a child's event.

@@ -92,7 +92,8 @@ impl ModelReply {
         self.complete(StopReason::EndTurn)
     }
 
-    fn complete(self, reason: StopReason) -> Self {
+    /// Completes the reply, which stopped for this reason.
+    pub fn complete(self, reason: StopReason) -> Self {
         let deltas = vec![Delta::Usage(USAGE), Delta::Stopped(reason), Delta::Finished];
         self.with_action(StreamAction::Emit(deltas))
     }

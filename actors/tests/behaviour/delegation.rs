@@ -16,7 +16,7 @@ use greenroom_core::{
     call::CallFailureReason,
     ids::{AgentName, CallId, Seq, SessionId},
     message::Message,
-    model::{failure::ModelFailure, request::ModelRequest},
+    model::{delta::StopReason, failure::ModelFailure, request::ModelRequest},
     policy::{Autonomy, Risk, Settings},
     session::{
         ApprovalAnswer, EventRecord, Input, Rejection, SessionEvent, SessionRow, SessionStatus,
@@ -159,6 +159,32 @@ async fn s8_child_answer_is_result_of_the_call() {
     let request = requests.iter().find(|request| is_from_agent(request, "researcher")).unwrap();
     let [Message::User { text, .. }] = &request.messages[..] else { panic!("{request:?}") };
     assert_eq!(&**text, "Find the price");
+}
+
+#[actix::test]
+async fn m3_s8_incomplete_answer_of_child_is_marked_for_its_parent() {
+    for (text, reason, result) in [
+        (
+            "5 I",
+            StopReason::MaxTokens,
+            "[researcher: the answer was truncated at a length limit]\n5 I",
+        ),
+        ("No.", StopReason::Refusal, "[researcher: the model refused]\nNo."),
+        (
+            "5",
+            StopReason::ContentFilter,
+            "[researcher: the provider's content filter cut off the answer]\n5",
+        ),
+        ("", StopReason::EndTurn, "[researcher: the model returned no text]"),
+    ] {
+        let answer = move |_: &ModelRequest| ModelReply::new().delta(text).complete(reason);
+        let world = runtime_with_agents(delegating_model(answer), FakeTools::new()).start().await;
+        let session = world.create_session().await;
+        let run = world.submit(session, "go").await;
+        world.wait_for_run_end(session, run).await;
+        let results = completed_calls(&world.journal.events(session));
+        assert_eq!(results[0].2, result);
+    }
 }
 
 #[actix::test]

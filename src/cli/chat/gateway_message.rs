@@ -33,6 +33,9 @@ pub(super) enum GatewayMessage {
         request_id: String,
         #[serde(default)]
         outcome: RunOutcome,
+        /// The way in which the last message of a completed request ended.
+        #[serde(default)]
+        stop_reason: Option<String>,
         #[serde(default)]
         usage: RequestUsage,
     },

@@ -75,6 +75,18 @@ pub(super) fn result_line(result: &Value, is_error: bool) -> StyledLine {
     StyledLine::with_indent(2).styled(Style::Red, &format!("✗ {label}: ")).text(&error).rows_max(6)
 }
 
+/// Renders why an answer is not complete; `None` for a complete one.
+pub(super) fn stop_notice(stop_reason: &str) -> Option<StyledLine> {
+    let notice = match stop_reason {
+        "length" => "Truncated at the token limit",
+        "refusal" => "Refused by the model",
+        "content_filter" => "Blocked by the provider's content filter",
+        "empty" => "The model returned no text",
+        _ => return None,
+    };
+    Some(StyledLine::with_indent(0).styled(Style::Yellow, notice))
+}
+
 /// Renders the outcome and the usage of a request.
 pub(super) fn outcome_line(outcome: RunOutcome, usage: RequestUsage) -> StyledLine {
     let cost = usage.cost_usd.map(|usd| format!(", ${usd:.4}")).unwrap_or_default();

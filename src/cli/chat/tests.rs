@@ -430,6 +430,29 @@ fn s6_first_interrupt_cancels_and_second_exits() {
 }
 
 #[test]
+fn m3_incomplete_answer_is_marked() {
+    for (stop_reason, notice) in [
+        (json!("end"), None),
+        (json!("a newer one"), None),
+        (json!(null), None),
+        (json!("length"), Some("Truncated at the token limit")),
+        (json!("refusal"), Some("Refused by the model")),
+        (json!("content_filter"), Some("Blocked by the provider's content filter")),
+        (json!("empty"), Some("The model returned no text")),
+    ] {
+        let mut chat = TestChat::running();
+        chat.receive(json!({
+            "type": "chat.stream.end", "requestId": "r-1", "outcome": "completed",
+            "stopReason": stop_reason, "usage": {},
+        }));
+        let shown = chat.take_shown_text();
+        let lines: Vec<_> = shown.lines().collect();
+        let expected: Vec<_> = notice.into_iter().chain(["0 tokens in, 0 out"]).collect();
+        assert_eq!(lines, expected);
+    }
+}
+
+#[test]
 fn s6_interrupt_before_the_run_id_is_known_cancels_later() {
     let mut chat = TestChat::running();
     chat.receive(

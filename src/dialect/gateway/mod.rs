@@ -149,9 +149,10 @@ fn encode_event(
         model: followed_run.model.clone(),
         queued,
     };
-    let end = |outcome, usage: &_| ServerMessage::ChatStreamEnd {
+    let end = |outcome, stop_reason, usage: &_| ServerMessage::ChatStreamEnd {
         request_id: request_id(),
         outcome,
+        stop_reason,
         usage: GatewayUsage::from(usage),
     };
     match &record.event {
@@ -168,8 +169,10 @@ fn encode_event(
             message_id: message_id.clone(),
             discarded: true,
         }),
-        E::RunCompleted { usage, .. } => messages.push(end(GatewayOutcome::Completed, usage)),
-        E::RunCancelled { usage, .. } => messages.push(end(GatewayOutcome::Cancelled, usage)),
+        E::RunCompleted { usage, stop_reason, .. } => {
+            messages.push(end(GatewayOutcome::Completed, *stop_reason, usage));
+        }
+        E::RunCancelled { usage, .. } => messages.push(end(GatewayOutcome::Cancelled, None, usage)),
         E::RunFailed { code, error, usage } => {
             messages.push(ServerMessage::Error {
                 request_id: Some(request_id()),
@@ -177,7 +180,7 @@ fn encode_event(
                 message: redactor.redact_text(error).into_owned(),
                 extra: into_map(json!({ "reason": code })),
             });
-            messages.push(end(GatewayOutcome::Failed, usage));
+            messages.push(end(GatewayOutcome::Failed, None, usage));
         }
         E::ToolCallStarted { .. }
         | E::ToolCallCompleted { .. }

@@ -3,6 +3,7 @@
 use greenroom_core::{
     cursor::Cursor,
     ids::{CallId, MessageId, RunId, SessionId},
+    session::RunStopReason,
     usage::ModelUsage,
 };
 use serde::Serialize;
@@ -61,6 +62,9 @@ pub enum ServerMessage {
         request_id: MessageId,
         /// The outcome of the request.
         outcome: GatewayOutcome,
+        /// The way in which the last message of a completed request ended.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        stop_reason: Option<RunStopReason>,
         /// The usage of the request.
         usage: GatewayUsage,
     },

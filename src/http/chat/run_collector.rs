@@ -16,7 +16,8 @@ use greenroom_core::{
     cursor::Cursor,
     ids::{CallId, MessageId},
     session::{
-        ApprovalState, EventRecord, QueuedMessageStatus, RunFailureCode, SessionEvent, SessionRow,
+        ApprovalState, EventRecord, QueuedMessageStatus, RunFailureCode, RunStopReason,
+        SessionEvent, SessionRow,
     },
     usage::ModelUsage,
 };
@@ -47,7 +48,12 @@ pub(super) struct CollectedRun {
 #[derive(Clone, Debug)]
 pub(super) enum RunEnding {
     /// Completed with a final answer.
-    Completed(ModelUsage),
+    Completed {
+        /// The model usage of the run.
+        usage: ModelUsage,
+        /// The way in which the final message ended.
+        stop_reason: Option<RunStopReason>,
+    },
     /// Cancelled.
     Cancelled,
     /// Failed.
@@ -116,7 +122,9 @@ pub(super) async fn collect(
                 let row = state.runtime.journal.load_approval(approval.approval_id).await?;
                 row.is_some_and(|row| row.state == ApprovalState::Pending)
             }
-            Some(RunEnding::Completed(_) | RunEnding::Cancelled | RunEnding::Failed { .. }) => true,
+            Some(RunEnding::Completed { .. } | RunEnding::Cancelled | RunEnding::Failed { .. }) => {
+                true
+            }
             None => false,
         };
         if done || is_detached {
@@ -229,8 +237,8 @@ fn queued_status(event: &SessionEvent, message_id: &MessageId) -> Option<QueuedM
 }
 
 fn ending(event: &SessionEvent) -> Option<RunEnding> {
-    if let SessionEvent::RunCompleted { usage, .. } = event {
-        return Some(RunEnding::Completed(*usage));
+    if let SessionEvent::RunCompleted { usage, stop_reason, .. } = event {
+        return Some(RunEnding::Completed { usage: *usage, stop_reason: *stop_reason });
     }
     if let SessionEvent::RunFailed { code, error, .. } = event {
         return Some(RunEnding::Failed { code: *code, error: error.clone() });

@@ -181,6 +181,7 @@ impl LogScanner {
                 CallFailureReason::Rejected,
                 CallFailureReason::Expired,
                 CallFailureReason::Cancelled,
+                CallFailureReason::Refused,
             ]
             .contains(reason);
             tool.refused += u64::from(is_refused);

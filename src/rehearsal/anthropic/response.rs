@@ -174,7 +174,7 @@ fn stop_reason(stop: StopReason) -> &'static str {
         StopReason::ToolUse => "tool_use",
         StopReason::MaxTokens => "max_tokens",
         StopReason::Sequence => "stop_sequence",
-        StopReason::Refusal => "refusal",
+        StopReason::Refusal | StopReason::ContentFilter => "refusal",
     }
 }
 

@@ -195,7 +195,7 @@ fn finish_reason(reply: &Reply, pacing: &StreamPacing) -> &'static str {
         StopReason::MaxTokens => "length",
         // A refusal with text ends normally; one without is reported as a content filter.
         StopReason::Refusal if reply.parts.iter().any(|part| refusal(part).is_some()) => "stop",
-        StopReason::Refusal => "content_filter",
+        StopReason::Refusal | StopReason::ContentFilter => "content_filter",
     }
 }
 

@@ -90,6 +90,7 @@ export const ChatStreamEnd = z.strictObject({
   type: z.literal("chat.stream.end"),
   requestId: id,
   outcome: z.enum(["completed", "cancelled", "failed"]),
+  stopReason: z.enum(["end", "length", "refusal", "content_filter", "empty"]).optional(),
   usage: z.strictObject({
     inputTokens: amount,
     outputTokens: amount,
@@ -135,6 +136,7 @@ const ToolFailure = ToolSuccess.extend({
       "expired",
       "cancelled",
       "outcome_unknown",
+      "refused",
       "authorization_denied",
     ]),
     requiredLevel: z.number().int().min(0).max(3).nullable().optional(),

@@ -5,7 +5,7 @@
 
 import { fromFlat } from "../api/frames";
 import { isObject } from "../api/json";
-import type { RecordedAnswer, Frame, Json, JsonObject, Approval, ApprovalState, Risk, Usage } from "../api/types";
+import type { RecordedAnswer, Frame, Json, JsonObject, Approval, ApprovalState, MessageStopReason, Risk, RunStopReason, Usage } from "../api/types";
 import {
   type Attempt, type Call, type CallPhase, type ChildSession, type SessionView, EMPTY_VIEW, type SessionItem, type Feedback, type CallRating,
 } from "./session_view_types";
@@ -18,6 +18,12 @@ const num = (value: Json | undefined): number => (typeof value === "number" ? va
 const obj = (value: Json | undefined): JsonObject | null =>
   isObject(value) ? value : null;
 const list = (value: Json | undefined): Json[] => (Array.isArray(value) ? value : []);
+
+const MESSAGE_NOTICES: Readonly<Record<string, string | undefined>> = {
+  max_tokens: "Truncated at the token limit",
+  refusal: "Refused by the model",
+  content_filter: "Blocked by the provider's content filter",
+} satisfies Partial<Record<MessageStopReason, string>>;
 
 /** Adds two usages. The cost of the sum is null if either cost is null. */
 export function addUsage(a: Usage, b: Usage): Usage {
@@ -93,7 +99,7 @@ function appendText(draft: SessionView, frame: Frame): void {
   if (item?.kind === "assistant") {
     draft.items[index] = { ...item, text: item.text + str(frame.body.text) };
   } else {
-    const initialState = { streaming: true, stopped: false, at: frame.at, seq: frame.seq ?? 0 };
+    const initialState = { streaming: true, stopped: false, notice: null, at: frame.at, seq: frame.seq ?? 0 };
     draft.items.push({ kind: "assistant", id, text: str(frame.body.text), ...initialState });
   }
 }
@@ -159,7 +165,8 @@ const HANDLERS: Record<string, Handler> = {
   },
   message_started(draft, frame, body) {
     draft.items.push({
-      kind: "assistant", id: str(body.message_id), text: "", at: frame.at, streaming: true, stopped: false, seq: frame.seq ?? 0,
+      kind: "assistant", id: str(body.message_id), text: "", at: frame.at, streaming: true, stopped: false, notice: null,
+      seq: frame.seq ?? 0,
     });
   },
   message_completed(draft, frame, body) {
@@ -167,11 +174,11 @@ const HANDLERS: Record<string, Handler> = {
     const index = findItemIndex(draft, "assistant", id);
     const completed: SessionItem = {
       kind: "assistant", id, text: str(body.text), at: frame.at, streaming: false,
-      stopped: body.stopped === true, seq: frame.seq ?? 0,
+      stopped: body.stopped === true, notice: MESSAGE_NOTICES[str(body.stop_reason)] ?? null, seq: frame.seq ?? 0,
     };
     if (index < 0) draft.items.push(completed);
     // A step that only calls tools has an empty message, which is not shown.
-    else if (!completed.text && !completed.stopped) draft.items.splice(index, 1);
+    else if (!completed.text && !completed.stopped && !completed.notice) draft.items.splice(index, 1);
     else draft.items[index] = completed;
   },
   /** The next event states the reason: a retry of the model call or the end of the run. */
@@ -193,6 +200,8 @@ const HANDLERS: Record<string, Handler> = {
       draft.queued = draft.queued.filter((queued) => queued.delivery !== "next_run" || queued.run_id !== frame.run_id);
       return;
     }
+    // An empty message is not shown, so a notice stands in its place.
+    if (body.stop_reason === ("empty" satisfies RunStopReason)) addNotice(draft, frame, "warn", "The model returned no text");
     endRun(draft, frame, str(body.outcome) === "cancelled" ? "cancelled" : "completed",
       body.by ? `by ${str(body.by)}` : null);
   },

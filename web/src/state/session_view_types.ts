@@ -60,7 +60,7 @@ export interface Call {
 /** An entry of the session's message list. */
 export type SessionItem =
   | { kind: "user"; id: string; text: string; at: string; seq: number }
-  | { kind: "assistant"; id: string; text: string; at: string; streaming: boolean; stopped: boolean; seq: number }
+  | { kind: "assistant"; id: string; text: string; at: string; streaming: boolean; stopped: boolean; notice: string | null; seq: number }
   | { kind: "call"; id: string; seq: number }
   | { kind: "approval"; id: string; seq: number }
   | { kind: "notice"; id: string; tone: "info" | "warn" | "bad"; text: string; detail: string | null; at: string; seq: number }

@@ -149,6 +149,8 @@ pub enum CallFailureReason {
     Cancelled,
     /// The call may or may not have taken effect.
     OutcomeUnknown,
+    /// The model or the provider's content filter refused the message that proposed the call.
+    Refused,
 }
 
 impl CallFailureReason {
@@ -165,6 +167,7 @@ impl CallFailureReason {
             Self::Expired => "expired",
             Self::Cancelled => "cancelled",
             Self::OutcomeUnknown => "outcome_unknown",
+            Self::Refused => "refused",
         }
     }
 
@@ -239,6 +242,7 @@ mod tests {
             R::Expired,
             R::Cancelled,
             R::OutcomeUnknown,
+            R::Refused,
         ] {
             assert_eq!(serde_json::to_value(reason).unwrap(), reason.name());
         }

@@ -140,14 +140,11 @@ impl MessageBuilder {
 
     /// Returns the message. Calls with arguments that are not JSON are kept as malformed.
     pub fn into_completion(self) -> Completion {
-        // In a truncated message, the last call may lack its arguments.
-        let is_truncated = match self.stop_reason {
-            StopReason::MaxTokens | StopReason::Refusal => true,
-            StopReason::EndTurn | StopReason::ToolUse | StopReason::StopSequence => false,
-        };
+        // The last call of a partial message may be incomplete.
+        let cut = MessageCut::from_stop_reason(self.stop_reason);
         let last = self.calls.len().wrapping_sub(1);
         let propose = |(position, (_, draft)): (usize, (u32, CallDraft))| {
-            draft.into_proposed_call(is_truncated && position == last)
+            draft.into_proposed_call(cut.filter(|_| position == last))
         };
         let calls = self.calls.into_iter().enumerate().map(propose).collect();
         let reasoning = self.reasoning.into_iter().map(|(_, block)| block).collect();
@@ -184,15 +181,44 @@ impl MessageBuilder {
     }
 }
 
+/// The reason why a message is partial.
+#[derive(Clone, Copy)]
+enum MessageCut {
+    TokenLimit,
+    Refusal,
+}
+
+impl MessageCut {
+    fn from_stop_reason(reason: StopReason) -> Option<Self> {
+        match reason {
+            StopReason::MaxTokens => Some(Self::TokenLimit),
+            StopReason::Refusal | StopReason::ContentFilter => Some(Self::Refusal),
+            StopReason::EndTurn | StopReason::ToolUse | StopReason::StopSequence => None,
+        }
+    }
+
+    /// Returns the problem of arguments that the cut left incomplete.
+    fn describe(self) -> &'static str {
+        match self {
+            Self::TokenLimit => {
+                "the message was truncated at the token limit, so the arguments are incomplete"
+            }
+            Self::Refusal => "the message was cut off, so the arguments are incomplete",
+        }
+    }
+}
+
 impl CallDraft {
-    fn into_proposed_call(self, may_lack_arguments: bool) -> ProposedCall {
+    /// Returns the call. `cut` is set for the last call of a partial message.
+    fn into_proposed_call(self, cut: Option<MessageCut>) -> ProposedCall {
         // Empty arguments mean an empty object, not malformed JSON: providers send no fragment for an
         // empty object.
-        let is_empty = self.arguments.trim().is_empty() && !may_lack_arguments;
+        let is_empty = self.arguments.trim().is_empty() && cut.is_none();
         let text = if is_empty { "{}" } else { &self.arguments };
         let arguments = match parse_arguments(text) {
             Ok(value) => Arguments::Json(value),
             Err(error) => {
+                let error = cut.map_or(error, |cut| cut.describe().to_owned());
                 let raw = crate::text::truncate(text, limits::MALFORMED_ARGUMENTS_BYTES_MAX);
                 Arguments::Malformed { raw: raw.to_owned(), error }
             }
@@ -373,7 +399,7 @@ mod tests {
         for reason in [StopReason::ToolUse, StopReason::EndTurn, StopReason::StopSequence] {
             assert_eq!(arguments(&["", " "], reason), Arguments::Json(json!({})));
         }
-        for reason in [StopReason::MaxTokens, StopReason::Refusal] {
+        for reason in [StopReason::MaxTokens, StopReason::Refusal, StopReason::ContentFilter] {
             assert!(matches!(arguments(&[], reason), Arguments::Malformed { .. }));
             assert_eq!(arguments(&["{}"], reason), Arguments::Json(json!({})));
         }
@@ -383,6 +409,25 @@ mod tests {
             build([started(0, "a", "f"), started(1, "b", "g"), stop]).unwrap().message.calls;
         assert_eq!(calls[0].arguments, Arguments::Json(json!({})));
         assert!(matches!(calls[1].arguments, Arguments::Malformed { .. }));
+    }
+
+    #[test]
+    fn m2_truncated_call_names_the_token_limit() {
+        for (reason, error) in [
+            (
+                StopReason::MaxTokens,
+                "the message was truncated at the token limit, so the arguments are incomplete",
+            ),
+            (StopReason::ContentFilter, "the message was cut off, so the arguments are incomplete"),
+            (
+                StopReason::ToolUse,
+                "the arguments are not valid JSON: EOF while parsing an object at line 1 column 6",
+            ),
+        ] {
+            let expected =
+                Arguments::Malformed { raw: "{\"n\":1".to_owned(), error: error.to_owned() };
+            assert_eq!(arguments(&["{\"n\":1"], reason), expected);
+        }
     }
 
     #[test]
@@ -453,7 +498,7 @@ mod tests {
                 Arguments::Malformed { raw, error } => {
                     let kept = limits::MALFORMED_ARGUMENTS_BYTES_MAX;
                     prop_assert_eq!(raw.as_str(), crate::text::truncate(start, kept));
-                    prop_assert!(error.starts_with("the arguments are not valid JSON"));
+                    prop_assert!(error.starts_with("the message was truncated at the token limit"));
                 }
             }
         }

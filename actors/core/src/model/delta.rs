@@ -85,8 +85,21 @@ pub enum StopReason {
     ToolUse,
     /// The message reached the token limit.
     MaxTokens,
-    /// The model or the provider's filter refused.
+    /// The model refused. Its calls must not run.
     Refusal,
+    /// The provider's content filter cut the message off. Its calls must not run.
+    ContentFilter,
     /// The model produced a stop sequence.
     StopSequence,
+}
+
+impl StopReason {
+    /// True if the model refused or the provider's filter cut the message off. The message is then
+    /// partial: its calls must not run.
+    pub fn is_refused(self) -> bool {
+        match self {
+            Self::Refusal | Self::ContentFilter => true,
+            Self::EndTurn | Self::ToolUse | Self::MaxTokens | Self::StopSequence => false,
+        }
+    }
 }

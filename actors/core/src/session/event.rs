@@ -203,6 +203,9 @@ pub enum SessionEvent {
         message_id: MessageId,
         /// Tokens of all steps of the run, including failed attempts, and their cost.
         usage: ModelUsage,
+        /// The way in which the final message ended; `None` in logs of versions that did not record it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stop_reason: Option<RunStopReason>,
     },
     /// A run failed; the session stays usable.
     RunFailed {
@@ -632,6 +635,48 @@ pub enum RunFailureCode {
     BudgetReached,
     /// An approval that the run depended on expired (G10).
     ApprovalExpired,
+}
+
+/// The way in which the final message of a completed run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RunStopReason {
+    /// The message is complete.
+    End,
+    /// The message was truncated at a length limit.
+    Length,
+    /// The model refused.
+    Refusal,
+    /// The provider's content filter cut the message off.
+    ContentFilter,
+    /// The message has neither text nor calls.
+    Empty,
+}
+
+impl RunStopReason {
+    /// Returns how a run ends with a message that stopped for `reason`.
+    pub fn from_message(reason: StopReason, is_empty: bool) -> Self {
+        match reason {
+            StopReason::MaxTokens => Self::Length,
+            StopReason::Refusal => Self::Refusal,
+            StopReason::ContentFilter => Self::ContentFilter,
+            StopReason::EndTurn | StopReason::ToolUse | StopReason::StopSequence if is_empty => {
+                Self::Empty
+            }
+            StopReason::EndTurn | StopReason::ToolUse | StopReason::StopSequence => Self::End,
+        }
+    }
+
+    /// Returns the wire name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::End => "end",
+            Self::Length => "length",
+            Self::Refusal => "refusal",
+            Self::ContentFilter => "content_filter",
+            Self::Empty => "empty",
+        }
+    }
 }
 
 impl SessionEvent {

@@ -22,7 +22,9 @@ mod state;
 
 pub use decide::{Decision, Rejection, Reply, decide};
 pub use effect::Effect;
-pub use event::{CallAuthorization, EventRecord, RunFailureCode, SessionEvent, Steering};
+pub use event::{
+    CallAuthorization, EventRecord, RunFailureCode, RunStopReason, SessionEvent, Steering,
+};
 pub use evolve::evolve;
 pub use history::{ClosedApprovals, QueueRemoval, QueuedMessageStatus, Submission, Submissions};
 pub use input::{

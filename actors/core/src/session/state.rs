@@ -1,6 +1,6 @@
 //! The state of a session: the result of folding its events with [`evolve`].
 
-use super::{ClosedApprovals, EventRecord, Submissions, evolve};
+use super::{ClosedApprovals, EventRecord, RunStopReason, Submissions, evolve};
 use crate::{
     approval::{ClosedApproval, Grant, OpenApproval},
     budget::{BudgetRaise, ToolCosts},
@@ -10,6 +10,7 @@ use crate::{
     ids::{AgentName, ApprovalId, AttemptId, CallId, MessageId, RunId, Seq, SessionId, UserId},
     json::Digest,
     message::{AssistantMessage, MessageHistory},
+    model::delta::StopReason,
     policy::Settings,
     preflight::PreflightPhase,
     time::Timestamp,
@@ -186,6 +187,8 @@ pub struct Run {
     pub model: Option<Arc<str>>,
     /// The id of the model's last complete message.
     pub last_message_id: Option<MessageId>,
+    /// The reason why the model stopped in that message.
+    pub stop_reason: StopReason,
     /// The run's tokens so far, and their cost.
     pub usage: ModelUsage,
     /// The costs of the run's tool calls, by unit.
@@ -244,6 +247,13 @@ impl Run {
             CompactionPhase::Running { through } => Some(through),
             CompactionPhase::Idle | CompactionPhase::Done | CompactionPhase::Failed => None,
         }
+    }
+
+    /// Returns how the run ends if the current step's message is its last one.
+    pub fn final_stop_reason(&self) -> RunStopReason {
+        let has_text = |message: &Arc<AssistantMessage>| !message.text.trim().is_empty();
+        let is_empty = self.calls.is_empty() && !self.message.as_ref().is_some_and(has_text);
+        RunStopReason::from_message(self.stop_reason, is_empty)
     }
 
     /// Returns true if the run's workflow permits the tool. Reading skills is always permitted.

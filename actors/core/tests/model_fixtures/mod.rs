@@ -264,6 +264,18 @@ fn openai_streams() -> Vec<Fixture> {
             expected: text_completion("I can't do that.", [0, 0, 0], StopReason::Refusal),
         },
         Fixture {
+            name: "a call that the content filter cut off",
+            wire,
+            stream: openai(&[
+                r#"{"choices":[{"index":0,"delta":{"role":"assistant","tool_calls":[{"index":0,"id":"c","function":{"name":"add","arguments":"{\"a\":1}"}}]}}]}"#,
+                r#"{"choices":[{"index":0,"delta":{},"finish_reason":"content_filter"}]}"#,
+            ]),
+            expected: Completion {
+                stop_reason: StopReason::ContentFilter,
+                ..calls_completion([0, 0, 0], vec![call("c", "add", r#"{"a":1}"#)])
+            },
+        },
+        Fixture {
             name: "reasoning under both names, truncated by the limit",
             wire,
             stream: openai(&[

@@ -46,12 +46,14 @@ impl ChatMachine {
                 }
                 out.push(ChatEffect::Text(delta));
             }
-            GatewayMessage::End { request_id, outcome, usage } => {
+            GatewayMessage::End { request_id, outcome, stop_reason, usage } => {
                 self.end_text(out);
                 self.model_retry = None;
                 self.calls.clear();
                 self.prompts.remove_request(&request_id);
                 self.close_request(&request_id, outcome);
+                let notice = stop_reason.as_deref().and_then(render::stop_notice);
+                out.extend(notice.map(ChatEffect::Show));
                 out.push(ChatEffect::Show(render::outcome_line(outcome, usage)));
             }
             GatewayMessage::Call { tool_call_id, tool_name, args } => {

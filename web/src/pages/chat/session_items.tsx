@@ -74,6 +74,7 @@ const ItemView = memo(function ItemView({ item, ratings, actions }: { item: Text
         <article class="answer" aria-label="Agent">
           <Markdown text={item.text} streaming={item.streaming} />
           {item.stopped && <p class="stopped"><Icon name="stop" size={13} /> stopped</p>}
+          {item.notice && <p class="notice warn"><Icon name="warn" size={15} /><span>{item.notice}</span></p>}
           {!item.streaming && (
             <Rating session_id={actions.session_id} message_id={item.id} entries={ratings ?? NO_RATINGS} actions={
               <><CopyButton text={item.text} /><IconButton icon="fork" label="Fork the session after this answer" onClick={() => actions.onFork(item.seq)} /></>

@@ -171,7 +171,7 @@ impl OpenAiDecoder {
                 return Err(ModelFailure::temporary("the model provider aborted the response"));
             }
             "length" => StopReason::MaxTokens,
-            "content_filter" => StopReason::Refusal,
+            "content_filter" => StopReason::ContentFilter,
             _ if self.is_refused => StopReason::Refusal,
             "tool_calls" | "function_call" => StopReason::ToolUse,
             // Some servers end every message with calls with `stop`; others only a forced call.

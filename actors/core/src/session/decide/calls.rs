@@ -11,6 +11,7 @@ use crate::{
     json::Digest,
     limits,
     message::{Message, ProposedCall},
+    model::delta::StopReason,
     policy::{Risk, Tool},
     session::{Effect, Lifecycle, SessionEvent},
     text::truncate,
@@ -22,12 +23,17 @@ const EARLIER_ATTEMPT_NOTE: &str = ". An earlier attempt may have taken effect";
 
 impl DecisionBuilder<'_> {
     /// Records the calls of a complete message, authorizes each, and requests the approvals they
-    /// need, all in one commit.
-    pub(super) fn propose_calls(&mut self, proposed: Vec<ProposedCall>) {
+    /// need, all in one commit. The calls of a refused message end at once: the message is partial,
+    /// so they may not be what the model intended.
+    pub(super) fn propose_calls(&mut self, proposed: Vec<ProposedCall>, stop_reason: StopReason) {
         let propose = |call: ProposedCall| {
             let call_id = CallId(self.env.uuid());
             let tool = self.tool(&call.tool);
             self.emit_call_started(call_id, &call, tool.as_deref());
+            if let Some(error) = describe_refusal(stop_reason) {
+                self.fail_call(call_id, CallFailureReason::Refused, error.to_owned(), false);
+                return (call_id, AuthorizationOutcome::Settled);
+            }
             (call_id, self.authorize_call(call_id, &call, tool))
         };
         let outcomes = proposed.into_iter().map(propose).collect();
@@ -279,7 +285,8 @@ impl DecisionBuilder<'_> {
             | R::InvalidArguments
             | R::UnknownTool
             | R::Unavailable
-            | R::OutcomeUnknown => (R::OutcomeUnknown, format!("{error}{EARLIER_ATTEMPT_NOTE}")),
+            | R::OutcomeUnknown
+            | R::Refused => (R::OutcomeUnknown, format!("{error}{EARLIER_ATTEMPT_NOTE}")),
         };
         self.emit(SessionEvent::ToolCallFailed {
             call_id,
@@ -329,6 +336,20 @@ impl DecisionBuilder<'_> {
 
     fn retry_policy(&self, tool: &str) -> RetryPolicy {
         self.env.rules.tool(tool).map(|tool| tool.retry).unwrap_or_default()
+    }
+}
+
+/// Returns the error of the calls of a refused message; `None` for other messages.
+fn describe_refusal(stop_reason: StopReason) -> Option<&'static str> {
+    match stop_reason {
+        StopReason::Refusal => Some("the model refused while it wrote the message of this call"),
+        StopReason::ContentFilter => {
+            Some("the provider's content filter cut off the message of this call")
+        }
+        StopReason::EndTurn
+        | StopReason::ToolUse
+        | StopReason::MaxTokens
+        | StopReason::StopSequence => None,
     }
 }
 

@@ -72,7 +72,11 @@ impl DecisionBuilder<'_> {
         let model = self.model();
         let run = self.active.run.as_ref();
         let text = &completion.message.text;
-        let summary = run.and_then(|run| extract_summary(text, run, self.env.rules, &model));
+        // The text of a refusal must not replace the conversation.
+        let is_refused = completion.stop_reason.is_refused();
+        let summary = run
+            .filter(|_| !is_refused)
+            .and_then(|run| extract_summary(text, run, self.env.rules, &model));
         match summary {
             Some(summary) => {
                 let summary = summary.into();
@@ -82,7 +86,11 @@ impl DecisionBuilder<'_> {
                     usage,
                 });
             }
-            None => self.fail_compaction("the model returned no summary".to_owned(), usage),
+            None => {
+                let problem =
+                    if is_refused { "refused to write a summary" } else { "returned no summary" };
+                self.fail_compaction(format!("the model {problem}"), usage);
+            }
         }
     }
 

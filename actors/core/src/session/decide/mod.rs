@@ -355,9 +355,10 @@ impl<'a> DecisionBuilder<'a> {
     fn finish_step(&mut self) {
         let Some(run) = &self.active.run else { return };
         let usage = run.usage;
-        if run.calls.is_empty() {
+        if run.calls.is_empty() || run.stop_reason.is_refused() {
             let message_id = run.last_message_id.clone().unwrap_or_else(|| run.message_id.clone());
-            self.emit(SessionEvent::RunCompleted { message_id, usage });
+            let stop_reason = Some(run.final_stop_reason());
+            self.emit(SessionEvent::RunCompleted { message_id, usage, stop_reason });
         } else if self.is_last_step() {
             let code = RunFailureCode::MaxIterations;
             let error = "maximum iterations reached without final answer".to_owned();
@@ -367,11 +368,14 @@ impl<'a> DecisionBuilder<'a> {
         }
     }
 
-    /// Returns true if no step can follow this one: it has no calls, or the step limit is reached.
+    /// Returns true if no step can follow this one: it has no calls, its message was refused, or the
+    /// step limit is reached.
     fn is_last_step(&self) -> bool {
         let run = self.active.run.as_ref();
         let max_steps = self.env.rules.agent.max_steps;
-        run.is_none_or(|run| run.calls.is_empty() || run.step >= max_steps)
+        run.is_none_or(|run| {
+            run.calls.is_empty() || run.stop_reason.is_refused() || run.step >= max_steps
+        })
     }
 
     fn decide_wake(&mut self) -> Reply {

@@ -62,7 +62,11 @@ impl DecisionBuilder<'_> {
         let Completion { message, usage, stop_reason } = completion;
         let priced_usage = self.price_usage(usage);
         self.emit(SessionEvent::StepCompleted { usage: priced_usage, stop_reason });
-        match PreflightPlan::from_message(&message) {
+        let plan = match stop_reason.is_refused() {
+            true => Err("the model refused to write a plan".to_owned()),
+            false => PreflightPlan::from_message(&message),
+        };
+        match plan {
             Err(problem) => {
                 let warning = format!("{problem}; normal approval rules apply");
                 self.emit(SessionEvent::PreflightSkipped { warning });

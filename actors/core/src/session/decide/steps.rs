@@ -117,7 +117,7 @@ impl DecisionBuilder<'_> {
         });
         let usage = self.price_usage(usage);
         self.emit(SessionEvent::StepCompleted { usage, stop_reason });
-        self.propose_calls(message.calls);
+        self.propose_calls(message.calls, stop_reason);
     }
 
     fn handle_step_failure(

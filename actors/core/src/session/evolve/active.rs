@@ -8,6 +8,7 @@ use crate::{
     delegation::ChildUsage,
     ids::{ApprovalId, MessageId, RunId},
     message::{AssistantMessage, Message},
+    model::delta::StopReason,
     policy::Settings,
     preflight::{ApprovedPreflight, PreflightPhase},
     session::{
@@ -233,6 +234,7 @@ impl ActiveState {
             steering: Vec::new(),
             model: None,
             last_message_id: None,
+            stop_reason: StopReason::default(),
             usage: crate::usage::ModelUsage::default(),
             tool_costs: BTreeMap::new(),
             child_usage: ChildUsage::default(),
@@ -306,11 +308,14 @@ impl ActiveState {
             run.set_open_message(Some(message_id.clone()));
         } else if let E::MessageDiscarded { .. } = &record.event {
             run.set_open_message(None);
-        } else if let E::MessageCompleted { message_id, text, reasoning, .. } = &record.event {
+        } else if let E::MessageCompleted { message_id, text, reasoning, stop_reason, .. } =
+            &record.event
+        {
             let (text, reasoning) = (text.clone(), reasoning.clone());
             let message = AssistantMessage { text, reasoning, calls: Vec::new() };
             run.message = Some(Arc::new(message));
             run.last_message_id = Some(message_id.clone());
+            run.stop_reason = *stop_reason;
             run.phase = StepPhase::RunningCalls;
         }
     }

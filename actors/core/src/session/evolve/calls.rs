@@ -279,6 +279,7 @@ fn error_for_model(reason: CallFailureReason, attempts: u32, error: &str) -> Arc
         R::Expired => "Expired",
         R::Cancelled => "Cancelled",
         R::OutcomeUnknown => "Outcome unknown",
+        R::Refused => "Not run",
     };
     match reason {
         R::Error | R::Unavailable | R::Timeout | R::Crashed | R::OutcomeUnknown if attempts > 1 => {
@@ -293,6 +294,7 @@ fn error_for_model(reason: CallFailureReason, attempts: u32, error: &str) -> Arc
         | R::UnknownTool
         | R::Rejected
         | R::Expired
-        | R::Cancelled => format!("{prefix}: {error}").into(),
+        | R::Cancelled
+        | R::Refused => format!("{prefix}: {error}").into(),
     }
 }

@@ -89,6 +89,7 @@ fn c4_later_summaries_include_earlier_ones() {
 fn c4_run_continues_without_summary() {
     for failed in [
         |harness: &SessionHarness| harness.model_answers("  "),
+        |harness: &SessionHarness| harness.model_stops("I can't.", &[], StopReason::Refusal),
         |harness: &SessionHarness| {
             harness.model_fails(ModelFailure::from_status(400, "too long", None), false)
         },

@@ -252,8 +252,13 @@ impl SessionHarness {
     }
 
     fn model_completes(&self, text: &str, calls: &[ScriptedCall]) -> Input {
-        let calls: Vec<_> = calls.iter().map(ScriptedCall::to_proposed_call).collect();
         let stop_reason = if calls.is_empty() { StopReason::EndTurn } else { StopReason::ToolUse };
+        self.model_stops(text, calls, stop_reason)
+    }
+
+    /// Returns the input with which the streaming model attempt stops for this reason.
+    fn model_stops(&self, text: &str, calls: &[ScriptedCall], stop_reason: StopReason) -> Input {
+        let calls: Vec<_> = calls.iter().map(ScriptedCall::to_proposed_call).collect();
         let message = AssistantMessage { text: text.to_owned(), calls, ..Default::default() };
         let result = Ok(Completion { message, usage: USAGE, stop_reason });
         Input::ModelFinished { attempt_id: self.streaming_attempt(), result }

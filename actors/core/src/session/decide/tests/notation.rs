@@ -8,7 +8,7 @@ use crate::{
     ids::MessageId,
     session::{
         CallAuthorization, Decision, Effect, EventRecord, QueuedMessageStatus, Rejection, Reply,
-        SessionEvent,
+        RunStopReason, SessionEvent,
     },
     time::Timestamp,
 };
@@ -150,8 +150,14 @@ impl IdLabels {
                 let preflight = if *preflight { " preflight" } else { "" };
                 format!("run_started {message_id}{preflight}{workflow}")
             }
-            E::RunCompleted { message_id, usage } => {
-                format!("run_completed {} {}", self.message(message_id), usage.tokens.input_tokens)
+            E::RunCompleted { message_id, usage, stop_reason } => {
+                let stop_reason = match stop_reason {
+                    Some(RunStopReason::End) => String::new(),
+                    Some(reason) => format!(" {}", reason.name()),
+                    None => " unrecorded".to_owned(),
+                };
+                let message = self.message(message_id);
+                format!("run_completed {message} {}{stop_reason}", usage.tokens.input_tokens)
             }
             E::RunFailed { code, error, .. } => format!("run_failed {code:?} ({error})"),
             E::RunCancelled { by, message_id, .. } => {

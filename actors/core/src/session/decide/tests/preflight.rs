@@ -564,3 +564,20 @@ fn g14_model_is_forced_to_submit_plan_with_tool_list() {
     assert_eq!(names.last(), Some(&SUBMIT_PLAN_TOOL));
     assert!(names.contains(&"high"));
 }
+
+#[test]
+fn m3_plan_of_refused_message_is_not_used() {
+    let mut harness = with_planning_attempt();
+    let calls =
+        [ScriptedCall::Valid(SUBMIT_PLAN_TOOL, json!({"steps": [step("read", json!({"n": 1}))]}))];
+    harness.check(
+        harness.model_stops("", &calls, StopReason::ContentFilter),
+        "
+        step_completed ContentFilter 10 @r1
+        preflight_skipped (the model refused to write a plan; normal approval rules apply) @r1
+        step_started a2 #1 small @r1.1
+        message_started M1 @r1.1
+        > start_model a2 M1 @r1.1
+    ",
+    );
+}

@@ -1,6 +1,7 @@
 //! The end of model attempts (S2, M3, M4).
 
 use super::*;
+use crate::session::{RunStopReason, SessionEvent};
 
 fn overloaded() -> ModelFailure {
     ModelFailure::temporary("overloaded")
@@ -55,7 +56,7 @@ fn s2_empty_answer_completes_run_without_message() {
         "
         message_completed M1 '' @r1.1
         step_completed EndTurn 10 @r1.1
-        run_completed M1 10 @r1.1
+        run_completed M1 10 empty @r1.1
     ",
     );
     harness.check_conversation("user: u1");
@@ -421,4 +422,83 @@ fn m4_restarted_run_keeps_fallback_model_while_profile_lists_it() {
     harness.rules = other;
     harness.apply(Input::Rehydrated { user_settings: None }).unwrap();
     assert_eq!(harness.state.active.run.as_ref().unwrap().model.as_deref(), Some("large"));
+}
+
+#[test]
+fn m3_calls_of_refused_message_never_start() {
+    for (stop_reason, name, error) in [
+        (
+            StopReason::Refusal,
+            "refusal",
+            "the model refused while it wrote the message of this call",
+        ),
+        (
+            StopReason::ContentFilter,
+            "content_filter",
+            "the provider's content filter cut off the message of this call",
+        ),
+    ] {
+        let mut harness = SessionHarness::with_streaming_step();
+        harness.check(
+            harness.model_stops("I will", &scripted_calls(["read", "crit"]), stop_reason),
+            &format!(
+                "
+                message_completed M1 'I will' @r1.1
+                step_completed {stop_reason:?} 10 @r1.1
+                tool_call_started c1 read read_only @r1.1
+                tool_call_failed c1 Refused ({error}) @r1.1
+                tool_call_started c2 crit critical @r1.1
+                tool_call_failed c2 Refused ({error}) @r1.1
+                run_completed M1 10 {name} @r1.1
+            "
+            ),
+        );
+        harness.check_conversation(&format!(
+            "
+            user: u1
+            assistant: I will [read] [crit]
+            results: !read: Not run: {error}
+            & !crit: Not run: {error}
+        "
+        ));
+    }
+}
+
+#[test]
+fn m3_run_states_how_its_last_message_ended() {
+    for (text, stop_reason, expected) in [
+        ("Hi", StopReason::EndTurn, RunStopReason::End),
+        ("Hi", StopReason::StopSequence, RunStopReason::End),
+        (" \n", StopReason::EndTurn, RunStopReason::Empty),
+        ("", StopReason::ToolUse, RunStopReason::Empty),
+        ("Hi", StopReason::MaxTokens, RunStopReason::Length),
+        ("", StopReason::MaxTokens, RunStopReason::Length),
+        ("", StopReason::Refusal, RunStopReason::Refusal),
+        ("Hi", StopReason::ContentFilter, RunStopReason::ContentFilter),
+    ] {
+        let mut harness = SessionHarness::with_streaming_step();
+        let input = harness.model_stops(text, &[], stop_reason);
+        let decision = harness.apply(input).unwrap();
+        let last = decision.events.last().map(|record| &record.event);
+        let Some(SessionEvent::RunCompleted { stop_reason: actual, .. }) = last else {
+            panic!("{last:?}");
+        };
+        assert_eq!(*actual, Some(expected), "{text:?} {stop_reason:?}");
+    }
+}
+
+#[test]
+fn m3_truncated_message_with_complete_calls_continues_the_run() {
+    let mut harness = SessionHarness::with_streaming_step();
+    harness.check(
+        harness.model_stops("", &scripted_calls(["read"]), StopReason::MaxTokens),
+        "
+        message_completed M1 '' @r1.1
+        step_completed MaxTokens 10 @r1.1
+        tool_call_started c1 read read_only @r1.1
+        tool_call_allowed c1 by policy @r1.1
+        tool_call_attempt_started c1 a2 #1 @r1.1
+        > start_tool c1 a2 read
+    ",
+    );
 }
