@@ -21,7 +21,7 @@ use anyhow::Context as _;
 use greenroom_actors::{
     built_in::{self, BuiltInTool, DelegateTool},
     circuit_breaker::GuardedModelClient,
-    governance::Governance,
+    governance::{ArcCell, Governance},
     ports::{Clock, Journal},
     runtime::{Runtime, RuntimeParams},
     status_board::StatusBoard,
@@ -108,6 +108,7 @@ impl Server {
         tools.wait_until_started().await;
         let limits = &configuration.limits;
         let governance = Governance {
+            ceilings: ArcCell::new(configuration.ceilings.clone()),
             default_settings: Arc::new(configuration.default_settings.clone()),
             parallel_calls_max: limits.parallel_calls.get(),
             queued_messages_max: limits.queued_messages.get(),

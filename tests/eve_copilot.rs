@@ -2,8 +2,8 @@
 
 use greenroom::configuration::{Configuration, Environment};
 use greenroom_core::policy::{
-    Autonomy, JudgeContext, Risk, RiskSource, ServerProfile, ServerTools, Settings, Tool,
-    ToolRegistry, Verdict, catalog::RemoteTool, judge_call,
+    Autonomy, EffectiveCeiling, JudgeContext, Risk, RiskSource, ServerProfile, ServerTools,
+    Settings, Tool, ToolRegistry, Verdict, catalog::RemoteTool, judge_call,
 };
 use serde_json::{Value, json};
 use std::path::Path;
@@ -44,6 +44,7 @@ fn verdict(
 ) -> Verdict {
     let context = JudgeContext {
         settings,
+        ceiling: EffectiveCeiling::UNLIMITED,
         matrix: &configuration.matrix,
         headless: false,
         user: "pilot",

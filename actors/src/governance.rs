@@ -9,7 +9,7 @@ use greenroom_core::{
     delegation::Parent,
     ids::AgentName,
     limits,
-    policy::{Matrix, Settings, Tool},
+    policy::{Ceilings, Matrix, Settings, Tool},
     usage::ModelPrice,
 };
 use std::{
@@ -28,6 +28,11 @@ impl<T> Clone for ArcCell<T> {
 }
 
 impl<T> ArcCell<T> {
+    /// Creates a cell with this value.
+    pub fn new(value: T) -> Self {
+        Self(Arc::new(RwLock::new(Arc::new(value))))
+    }
+
     /// Returns the current value.
     pub fn get(&self) -> Arc<T> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
@@ -46,6 +51,8 @@ pub struct Governance {
     pub agents: BTreeMap<AgentName, Arc<AgentProfile>>,
     /// The policy matrix: autonomy × risk.
     pub matrix: Arc<Matrix>,
+    /// The ceilings in force, replaced as a whole when an administrator changes them (G17).
+    pub ceilings: ArcCell<Ceilings>,
     /// The settings of users who have not stored any (G4).
     pub default_settings: Arc<Settings>,
     /// Maximum number of calls of one session that run in parallel.
@@ -83,6 +90,7 @@ impl Governance {
         Self {
             agents,
             matrix: Arc::new(matrix),
+            ceilings: ArcCell::default(),
             default_settings: Arc::default(),
             parallel_calls_max: limits::PARALLEL_CALLS_DEFAULT,
             delegate_tools: Arc::default(),
@@ -114,6 +122,7 @@ impl Governance {
         let rules = Rules {
             agent: profile,
             matrix: self.matrix.clone(),
+            ceilings: self.ceilings.get(),
             tools: tools.tool_registry(),
             delegate: self.delegate_tools.get(agent).cloned(),
             children_max: self.children_max,

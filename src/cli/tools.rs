@@ -24,7 +24,8 @@ use greenroom_core::{
     ids::AgentName,
     limits,
     policy::{
-        Autonomy, JudgeContext, Matrix, Risk, RiskSource, Settings, Tool, Verdict, judge_tool,
+        Autonomy, EffectiveCeiling, JudgeContext, Matrix, Risk, RiskSource, Settings, Tool,
+        Verdict, judge_tool,
     },
 };
 use serde::Serialize;
@@ -146,6 +147,7 @@ impl ToolViewer<'_> {
         let settings = Settings { autonomy_level: level, ..self.settings.clone() };
         let context = JudgeContext {
             settings: &settings,
+            ceiling: EffectiveCeiling::UNLIMITED,
             matrix: self.matrix,
             headless: self.agent.is_some_and(|agent| agent.headless),
             user: "",

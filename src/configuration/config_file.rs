@@ -12,7 +12,7 @@ use crate::store::DatabaseLocation;
 use greenroom_core::{
     duration::ConfigDuration,
     ids::AgentName,
-    policy::{Matrix, Settings, UnknownToolPolicy, catalog::CatalogEntry},
+    policy::{Ceilings, Matrix, Settings, UnknownToolPolicy, catalog::CatalogEntry},
 };
 use serde::Deserialize;
 use std::{
@@ -50,6 +50,7 @@ pub(super) struct ConfigFile {
     pub(super) limits: Limits,
     pub(super) approvals: ApprovalsSection,
     pub(super) budgets: RawBudgets,
+    pub(super) ceilings: Ceilings,
     pub(super) defaults: RawDefaults,
     pub(super) redaction: RawRedaction,
 }
@@ -79,6 +80,7 @@ impl Default for ConfigFile {
             limits: Limits::default(),
             approvals: ApprovalsSection::default(),
             budgets: RawBudgets::default(),
+            ceilings: Ceilings::default(),
             defaults: RawDefaults::default(),
             redaction: RawRedaction::default(),
         }

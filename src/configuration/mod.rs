@@ -32,7 +32,7 @@ use greenroom_core::{
     agent::AgentProfile,
     ids::AgentName,
     limits::COMPACT_AT_DEFAULT,
-    policy::{Catalog, Matrix, Settings},
+    policy::{Catalog, Ceilings, Matrix, Settings},
 };
 use regex::Regex;
 use std::{
@@ -99,6 +99,8 @@ pub struct Configuration {
     pub limits: Limits,
     /// The rule for who may approve critical calls (G12).
     pub critical_approval: CriticalApprovalRule,
+    /// The ceilings, the outer bound of those that administrators set at run time (G17).
+    pub ceilings: Ceilings,
     /// The settings of users who have stored none (G4).
     pub default_settings: Settings,
     /// Patterns that are redacted in addition to secrets (E7).
@@ -213,6 +215,9 @@ impl Configuration {
             budgets: &document.budgets,
         };
         let agents = agents::profiles(document.agents, &selector, &defaults, &context)?;
+        validate_ceilings(&document.ceilings, &agents).map_err(|problem| {
+            ConfigurationError::invalid(format_args!("{location}, ceilings"), problem)
+        })?;
         let depth_max = document.limits.delegation_depth.get();
         delegates::validate_delegates(&agents, depth_max, &location, &source.text)?;
         let mcp_servers =
@@ -272,6 +277,7 @@ impl Configuration {
                 min_role: document.approvals.critical_role,
                 four_eyes: document.approvals.four_eyes,
             },
+            ceilings: document.ceilings,
             default_settings: document.defaults.settings,
             redaction_patterns: redaction::compile_patterns(&document.redaction)
                 .map_err(invalid_redaction)?,
@@ -289,6 +295,21 @@ impl Configuration {
             Err(ConfigurationError::UnauthenticatedExposure(self.listen))
         }
     }
+}
+
+/// Validates ceilings: their lists, the names of agents, and that no ceiling states a value that has
+/// no effect because the ceiling of the installation is narrower.
+fn validate_ceilings(
+    ceilings: &Ceilings,
+    agents: &BTreeMap<AgentName, AgentProfile>,
+) -> Result<(), String> {
+    ceilings.validate().map_err(|error| error.to_string())?;
+    if let Some(name) = ceilings.agents.keys().find(|name| !agents.contains_key(name)) {
+        return Err(format!("agents.{name}: there is no agent `{name}`"));
+    }
+    let installation =
+        Ceilings { installation: ceilings.installation.clone(), ..Ceilings::default() };
+    ceilings.validate_within(&installation).map_err(|error| error.to_string())
 }
 
 /// Returns the system prompt of all agents.

@@ -530,7 +530,7 @@ fn g5_invalid_expression_is_rejected_with_its_location() {
 
 #[test]
 fn g5_example_orders_are_priced_and_restricted_to_allowed_regions() {
-    use greenroom_core::policy::{JudgeContext, RemoteTool, Verdict, judge_call};
+    use greenroom_core::policy::{EffectiveCeiling, JudgeContext, RemoteTool, Verdict, judge_call};
     use serde_json::json;
 
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/greenroom.toml");
@@ -544,6 +544,7 @@ fn g5_example_orders_are_priced_and_restricted_to_allowed_regions() {
     let tool = configuration.catalog.resolve_tool(&server("market"), &remote, name);
     let context = JudgeContext {
         settings: &configuration.default_settings,
+        ceiling: EffectiveCeiling::UNLIMITED,
         matrix: &configuration.matrix,
         headless: false,
         user: "ann",

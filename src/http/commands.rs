@@ -116,7 +116,8 @@ pub(super) async fn create_session_with_id(
         patch.preflight = Some(preflight);
     }
     let _guard = state.settings_lock.read().await;
-    let settings = session_settings(&state.load_user_settings(&owner).await?, &patch)?;
+    let ceiling = state.ceiling(principal, Some(&agent), &owner);
+    let settings = session_settings(&state.load_user_settings(&owner).await?, &patch, &ceiling)?;
     check_open_session_limit(state, &owner).await?;
     let input = Input::CreateSession { owner, agent, title, settings };
     state.runtime.execute(session_id, input).await?;

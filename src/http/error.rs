@@ -13,7 +13,7 @@ use greenroom_actors::{ports::JournalError, runtime::CursorError, session::Comma
 use greenroom_core::{
     approval::{PlanStepDecision, RecordedAnswer},
     cursor::InvalidCursor,
-    policy::{SettingsError, TooManyEntries, WideningError},
+    policy::{CeilingExceeded, SettingsError, TooManyEntries, WideningError},
     session::Rejection,
 };
 use serde::Serialize;
@@ -214,6 +214,7 @@ impl From<Rejection> for Problem {
             R::SessionClosed => conflict("session_closed"),
             R::IsChildSession { parent } => conflict("child_session").with_member("parent", parent),
             R::ChildSettingsWidened { .. } => invalid("settings_widened"),
+            R::CeilingExceeded(error) => error.into(),
             R::Busy { run_id } => conflict("session_busy").with_member("run_id", run_id),
             R::QueueFull { limit } => {
                 Self::too_many("queue_full", detail, limit as u64).retry_after(1)
@@ -360,14 +361,26 @@ impl From<SettingsError> for Problem {
         match error {
             SettingsError::TooManyEntries(error) => error.into(),
             SettingsError::Widening(error) => error.into(),
+            SettingsError::Ceiling(error) => error.into(),
         }
+    }
+}
+
+impl From<CeilingExceeded> for Problem {
+    fn from(error: CeilingExceeded) -> Self {
+        let (status, detail) = (StatusCode::UNPROCESSABLE_ENTITY, error.to_string());
+        Self::new(status, "settings_widened", detail)
+            .with_member("field", error.field)
+            .with_member("ceiling", json!(error.scope))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use greenroom_core::approval::Role;
     use greenroom_core::ids::{ApprovalId, CallId, MessageId, RunId, Seq, SessionId};
+    use greenroom_core::policy::CeilingScope;
     use uuid::Uuid;
 
     fn check(problem: impl Into<Problem>, status: u16, code: &str, extra: &Value) {
@@ -401,6 +414,16 @@ mod tests {
                 422,
                 "settings_widened",
                 json!({}),
+            ),
+            (
+                Rejection::CeilingExceeded(CeilingExceeded {
+                    field: "value".to_owned(),
+                    problem: "3 exceeds 1, the ceiling of role `user`".to_owned(),
+                    scope: CeilingScope::Role(Role::User),
+                }),
+                422,
+                "settings_widened",
+                json!({"field": "value", "ceiling": {"scope": "role", "name": "user"}}),
             ),
             (Rejection::Busy { run_id: RunId(nil) }, 409, "session_busy", json!({"run_id": id})),
             (Rejection::QueueFull { limit: 64 }, 429, "queue_full", json!({"limit": 64})),

@@ -66,7 +66,7 @@ pub use request_limiter::RequestLimiter;
 use self::endpoint::Endpoint;
 use crate::{
     audit::AuditLog,
-    auth::{Authenticator, CriticalApprovalRule},
+    auth::{Authenticator, CriticalApprovalRule, Principal},
     redaction::Redactor,
     skill::SkillLibrary,
     workflow::WorkflowLibrary,
@@ -75,9 +75,10 @@ use actix_web::{HttpRequest, Resource, dev::Extensions, middleware::from_fn, web
 use greenroom_actors::{limits::SUBSCRIBERS_PER_SESSION_MAX, runtime::Runtime};
 use greenroom_core::{
     agent::AgentProfile,
+    approval::Role,
     ids::{AgentName, UserId},
     limits::MESSAGE_BYTES_MAX,
-    policy::Settings,
+    policy::{EffectiveCeiling, Settings},
 };
 use std::{
     any::Any,
@@ -205,6 +206,19 @@ impl AppState {
     async fn load_user_settings(&self, user: &UserId) -> Result<Settings, Problem> {
         let stored = self.runtime.journal.load_settings(user).await?;
         Ok(stored.unwrap_or_else(|| (*self.runtime.governance().default_settings).clone()))
+    }
+
+    /// Returns the ceiling of what the principal requests for `user`: for sessions of `agent`, or for
+    /// all sessions of the user (G17). The role of another user is not known; the role with the
+    /// fewest rights counts.
+    fn ceiling(
+        &self,
+        principal: &Principal,
+        agent: Option<&AgentName>,
+        user: &UserId,
+    ) -> EffectiveCeiling {
+        let role = if principal.user == *user { principal.role } else { Role::User };
+        self.runtime.governance().ceilings.get().combine([role], agent, Some(user))
     }
 
     /// Returns the agent `name`; the error lists the available agents.

@@ -11,8 +11,8 @@ use greenroom_core::{
     agent::AgentProfile,
     ids::{AgentName, ToolName},
     policy::{
-        Autonomy, Cost, JudgeContext, Matrix, MatrixCell, Risk, Settings, Tool, Verdict,
-        judge_call, judge_tool,
+        Autonomy, Cost, EffectiveCeiling, JudgeContext, Matrix, MatrixCell, Risk, Settings, Tool,
+        Verdict, judge_call, judge_tool,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -40,7 +40,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             )
             .body::<JudgeRequest>()
             .returns::<VerdictView>("The verdict")
-            .problems(&["unknown_agent"]),
+            .problems(&["unknown_agent", "settings_widened"]),
     ]
 }
 
@@ -114,8 +114,14 @@ async fn read(state: State, caller: Caller, request: HttpRequest) -> Result<Http
     let name = extract::parse_query::<PolicyQuery>(&request)?.agent;
     let agent = resolve_agent(&state, extract::parse_optional_id("agent", name.as_deref())?)?;
     let settings = state.load_user_settings(&caller.0.user).await?;
+    let ceiling = state.ceiling(&caller.0, Some(&agent.name), &caller.0.user);
     let matrix = state.runtime.governance().matrix.clone();
-    let inputs = JudgeInputs { agent: &agent, matrix: &matrix, user: caller.0.user.as_str() };
+    let inputs = JudgeInputs {
+        agent: &agent,
+        ceiling: &ceiling,
+        matrix: &matrix,
+        user: caller.0.user.as_str(),
+    };
     let tools = state
         .runtime
         .tools
@@ -133,7 +139,7 @@ async fn read(state: State, caller: Caller, request: HttpRequest) -> Result<Http
     let row = |level| Risk::ALL.map(|risk| matrix.cell(level, risk)).into();
     Ok(HttpResponse::Ok().json(PolicyView {
         agent: agent.name.clone(),
-        autonomy_level: settings.autonomy_level,
+        autonomy_level: ceiling.narrow(&settings).autonomy_level,
         levels: Autonomy::ALL.map(Autonomy::name).into(),
         risks: Risk::ALL.into(),
         matrix: Autonomy::ALL.map(row).into(),
@@ -166,6 +172,10 @@ async fn judge(
 ) -> Result<HttpResponse, Problem> {
     let agent = resolve_agent(&state, body.agent)?;
     let user = state.load_user_settings(&caller.0.user).await?;
+    let ceiling = state.ceiling(&caller.0, Some(&agent.name), &caller.0.user);
+    if let Some(level) = body.autonomy_level {
+        ceiling.validate_level(level)?;
+    }
     let registry = state.runtime.tools.tool_registry();
     let unknown = || Problem::invalid("tool", "`tool`: the agent has no tool of this name");
     let tool = registry.get(&body.tool).filter(|tool| agent.can_use_tool(tool.name.as_str()));
@@ -177,7 +187,12 @@ async fn judge(
     let level = body.autonomy_level.unwrap_or(user.autonomy_level);
     let settings = Settings { autonomy_level: level, ..user };
     let matrix = state.runtime.governance().matrix.clone();
-    let inputs = JudgeInputs { agent: &agent, matrix: &matrix, user: caller.0.user.as_str() };
+    let inputs = JudgeInputs {
+        agent: &agent,
+        ceiling: &ceiling,
+        matrix: &matrix,
+        user: caller.0.user.as_str(),
+    };
     let verdict = judge_call(tool, &arguments, &inputs.context(&settings));
     Ok(HttpResponse::Ok().json(state.redactor.redact(&VerdictView::from(verdict))))
 }
@@ -185,6 +200,7 @@ async fn judge(
 /// The inputs of a verdict that do not depend on the call.
 struct JudgeInputs<'a> {
     agent: &'a AgentProfile,
+    ceiling: &'a EffectiveCeiling,
     matrix: &'a Matrix,
     user: &'a str,
 }
@@ -193,6 +209,7 @@ impl JudgeInputs<'_> {
     fn context<'b>(&'b self, settings: &'b Settings) -> JudgeContext<'b> {
         JudgeContext {
             settings,
+            ceiling: self.ceiling,
             matrix: self.matrix,
             headless: self.agent.headless,
             user: self.user,

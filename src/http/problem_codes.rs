@@ -139,6 +139,7 @@ pub(super) const ANSWER_PROBLEMS: &[&str] = &[
     "unclear_answer",
     "wrong_decision",
     "invalid_answer",
+    "settings_widened",
     "invalid_edit",
     "invalid_grant",
 ];

@@ -382,7 +382,8 @@ async fn change_settings(
     let patch: SettingsPatch = extract::deserialize_value(Value::Object(body))?;
     let _guard = state.settings_lock.read().await;
     // Unchanged settings are within those of the user: narrowing a user narrows its sessions.
-    session_settings(&state.load_user_settings(&row.owner).await?, &patch)?;
+    let ceiling = state.ceiling(&caller.0, Some(&row.agent), &row.owner);
+    session_settings(&state.load_user_settings(&row.owner).await?, &patch, &ceiling)?;
     let input = Input::ChangeSettings { patch, title, by: caller.0.user.clone() };
     state.runtime.execute(session_id, input).await?;
     let row = commands::load_visible_session(&state, &caller.0, session_id).await?;

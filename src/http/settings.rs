@@ -12,7 +12,7 @@ use actix_web::{HttpRequest, HttpResponse, http::Method};
 use greenroom_actors::{ports::SessionQuery, session::CommandError};
 use greenroom_core::{
     ids::UserId,
-    policy::{Autonomy, Settings, SettingsPatch},
+    policy::{Autonomy, CeilingLimit, EffectiveCeiling, Settings, SettingsPatch},
     session::{Input, Rejection, SessionStatus},
 };
 use serde::{Deserialize, Serialize};
@@ -39,12 +39,15 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
                 "change_settings",
                 "Changes a user's settings; absent fields stay unchanged.",
             )
-            .description("Sessions whose settings exceed the new ones are narrowed.")
+            .description(
+                "Sessions whose settings exceed the new ones are narrowed. A value that exceeds a \
+                 ceiling is rejected; stored values that exceed one are narrowed in `effective`.",
+            )
             .query::<SettingsQuery>()
             .header(SURFACE_HEADER, "The surface of the change: `cli` or `rest`")
             .body::<SettingsPatch>()
             .returns::<UserSettings>("The settings")
-            .problems(&["forbidden", "invalid_id", "surface_invalid"])
+            .problems(&["forbidden", "invalid_id", "surface_invalid", "settings_widened"])
             .problems(&["mailbox_full", "draining"]),
     ]
 }
@@ -56,6 +59,10 @@ struct UserSettings<'a> {
     settings: &'a Settings,
     user_id: &'a UserId,
     autonomy_name: &'static str,
+    /// The settings that apply: narrowed to the ceilings (G17).
+    effective: Cow<'a, Settings>,
+    /// The limits of the ceilings.
+    ceilings: Vec<CeilingLimit>,
 }
 
 impl PartialSchema for UserSettings<'_> {
@@ -66,6 +73,10 @@ impl PartialSchema for UserSettings<'_> {
         let additional = ObjectBuilder::new()
             .property("user_id", Ref::from_schema_name(UserId::name()))
             .required("user_id")
+            .property("effective", Ref::from_schema_name(Settings::name()))
+            .required("effective")
+            .property("ceilings", Vec::<CeilingLimit>::schema())
+            .required("ceilings")
             .property("autonomy_name", name)
             .required("autonomy_name");
         extend_schema::<Settings>(additional)
@@ -79,7 +90,10 @@ impl ToSchema for UserSettings<'_> {
 
     fn schemas(schemas: &mut Schemas) {
         schemas.push((UserId::name().into_owned(), UserId::schema()));
+        schemas.push((Settings::name().into_owned(), Settings::schema()));
         Settings::schemas(schemas);
+        schemas.push((CeilingLimit::name().into_owned(), CeilingLimit::schema()));
+        CeilingLimit::schemas(schemas);
     }
 }
 
@@ -98,15 +112,22 @@ fn target_user(request: &HttpRequest, caller: &Caller) -> Result<UserId, Problem
     commands::resolve_acting_user(&caller.0, user)
 }
 
-fn settings_view<'a>(user_id: &'a UserId, settings: &'a Settings) -> UserSettings<'a> {
-    UserSettings { settings, user_id, autonomy_name: settings.autonomy_level.name() }
+fn settings_view<'a>(
+    user_id: &'a UserId,
+    settings: &'a Settings,
+    ceiling: &EffectiveCeiling,
+) -> UserSettings<'a> {
+    let autonomy_name = settings.autonomy_level.name();
+    let (effective, ceilings) = (ceiling.narrow(settings), ceiling.limits());
+    UserSettings { settings, user_id, autonomy_name, effective, ceilings }
 }
 
 /// `GET /agent/settings`
 async fn read(state: State, caller: Caller, request: HttpRequest) -> Result<HttpResponse, Problem> {
     let user = target_user(&request, &caller)?;
     let settings = state.load_user_settings(&user).await?;
-    Ok(HttpResponse::Ok().json(settings_view(&user, &settings)))
+    let ceiling = state.ceiling(&caller.0, None, &user);
+    Ok(HttpResponse::Ok().json(settings_view(&user, &settings, &ceiling)))
 }
 
 /// `PATCH /agent/settings`: absent fields stay unchanged.
@@ -121,9 +142,11 @@ async fn change(
         &caller.0,
         access_control::resolve_surface(&request, &caller.0)?,
     );
+    let ceiling = state.ceiling(&caller.0, None, &user);
+    ceiling.validate_patch(&patch)?;
     let settings = update_settings(&state, &actor, &user, &patch).await?;
     tracing::info!(user = %user, by = %caller.0.user, "settings changed");
-    Ok(HttpResponse::Ok().json(settings_view(&user, &settings)))
+    Ok(HttpResponse::Ok().json(settings_view(&user, &settings, &ceiling)))
 }
 
 async fn update_settings(

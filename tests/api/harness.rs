@@ -328,6 +328,13 @@ impl TestServer {
         self.folder.path()
     }
 
+    /// Appends tables to the configuration file; they apply after the next start.
+    pub(crate) fn append_config(&self, tables: &str) {
+        let path = self.folder().join("greenroom.toml");
+        let text = std::fs::read_to_string(&path).expect("the file is readable");
+        std::fs::write(path, format!("{text}\n{tables}\n")).expect("the file is writable");
+    }
+
     /// Kills the server with SIGKILL and waits until the process has ended.
     pub(crate) async fn kill(&mut self) {
         let mut server = self.server.take().expect("the server runs");

@@ -24,6 +24,7 @@ mod actors;
 mod approvals;
 mod bad_input;
 mod budgets;
+mod ceilings;
 mod chat;
 mod commands;
 mod compaction;

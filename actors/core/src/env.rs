@@ -7,7 +7,7 @@ use crate::{
     context::ContextConfig,
     delegation::{Parent, is_delegate},
     limits,
-    policy::{Matrix, Tool, ToolRegistry},
+    policy::{Ceilings, Matrix, Tool, ToolRegistry},
     time::Timestamp,
     usage::ModelPrice,
 };
@@ -22,6 +22,8 @@ pub struct Rules {
     pub agent: Arc<AgentProfile>,
     /// The policy table, autonomy × risk.
     pub matrix: Arc<Matrix>,
+    /// The ceilings in force (G17).
+    pub ceilings: Arc<Ceilings>,
     /// All tools.
     pub tools: Arc<ToolRegistry>,
     /// The tool `delegate` of this agent, with the agents to which it may delegate (S8).
@@ -49,6 +51,7 @@ impl Rules {
         Self {
             agent,
             matrix,
+            ceilings: Arc::default(),
             tools,
             delegate: None,
             children_max: limits::CHILDREN_PER_RUN_DEFAULT,

@@ -164,6 +164,10 @@ pub const SCHEMA_PATTERN_BYTES_MAX: usize = 1024 * 1024;
 pub const BLOCKED_TOOLS_MAX: usize = 1_000;
 /// Maximum number of allowed regions in the settings of one user.
 pub const ALLOWED_REGIONS_MAX: usize = 1_000;
+/// Maximum number of ceilings of agents, and of users, each in configuration and in the database.
+pub const CEILINGS_MAX: usize = 1_000;
+/// Maximum number of budget limits of one ceiling.
+pub const CEILING_BUDGETS_MAX: usize = 16;
 /// Maximum characters of a budget's unit.
 pub const BUDGET_UNIT_CHARS_MAX: usize = 16;
 /// Maximum number of retries that the catalog may set for a tool.

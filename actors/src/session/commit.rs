@@ -66,6 +66,7 @@ impl Session {
     /// True if the decision on `input` may depend on the user's spending.
     fn depends_on_spending(&self, input: &Input, rules: &Rules) -> bool {
         let has_budget = self.state.active.settings.budget_limit.is_some()
+            || rules.ceilings.has_budgets()
             || rules.agent.budgets.iter().any(|budget| budget.scope == BudgetScope::User);
         let may_spend = match input {
             Input::SubmitMessage { .. }

@@ -19,6 +19,7 @@ use greenroom_core::{
     session::{Effect, Input},
     trace_context::TraceContext,
 };
+use std::sync::Arc;
 
 impl Session {
     pub(super) fn dispatch(
@@ -113,6 +114,13 @@ impl Session {
             let outcome = ToolOutcome::NotSent { error: format!("there is no tool `{tool}`") };
             return own_mailbox.send(Fact(Input::ToolFinished { call_id, attempt_id, outcome }));
         };
+        // The ceilings changed while the decision was committed. The next attempt is decided under
+        // the new ones (G17).
+        if !Arc::ptr_eq(&rules.ceilings, &self.deps.governance.ceilings.get()) {
+            let error = "the ceilings changed before the call was sent".to_owned();
+            let outcome = ToolOutcome::NotSent { error };
+            return own_mailbox.send(Fact(Input::ToolFinished { call_id, attempt_id, outcome }));
+        }
         let path = format!("/sessions/{session_id}/calls/{call_id}");
         let status_entry = self.deps.status_board.register(path, "ToolExecutor");
         let agent = rules.agent.name.clone();

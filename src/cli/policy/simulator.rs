@@ -12,8 +12,8 @@ use greenroom_core::{
     ids::{AgentName, ToolName},
     message::Arguments,
     policy::{
-        Catalog, Denial, JudgeContext, Matrix, MatrixVerdict, RemoteTool, RiskSource,
-        ServerProfile, Tool, ToolRegistry, Verdict, judge_call,
+        Catalog, Denial, EffectiveCeiling, JudgeContext, Matrix, MatrixVerdict, RemoteTool,
+        RiskSource, ServerProfile, Tool, ToolRegistry, Verdict, judge_call,
     },
 };
 use serde_json::{Value, json};
@@ -123,6 +123,7 @@ impl PolicySimulator {
         let verdict_with = |remaining| {
             let context = JudgeContext {
                 settings: &session.settings,
+                ceiling: EffectiveCeiling::UNLIMITED,
                 matrix: &self.matrix,
                 headless: agent.headless,
                 user: session.owner.as_str(),

@@ -3,7 +3,7 @@
 use crate::{
     agent::AgentProfile,
     budget::Budget,
-    ids::{CallId, RunId, SessionId},
+    ids::{AgentName, CallId, RunId, SessionId},
 };
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -44,6 +44,9 @@ pub struct ChildBounds {
     /// Globs over tool names, if a workflow of an ancestor restricts them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Arc<[String]>>,
+    /// The agents of the ancestors, whose ceilings also apply to the child (G17).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub agents: Vec<AgentName>,
     /// The child's shares of what the budgets of its ancestors have left (G6).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub budgets: Vec<Budget>,
@@ -87,6 +90,7 @@ mod tests {
         let bounds = ChildBounds {
             headless: true,
             tools: Some(["get_*".to_owned(), "sell".to_owned()].into()),
+            agents: vec![AgentName::parse("trader").unwrap()],
             budgets: vec![budget.clone()],
         };
         let narrowed = bounds.apply_to(&profile);

@@ -2,7 +2,10 @@
 //!
 //! Does not know sessions, approvals or grants. The caller requests approvals.
 
-use super::{Autonomy, Cost, ExpressionContext, Matrix, MatrixVerdict, Settings, Tool};
+use super::{
+    Autonomy, CeilingScope, Cost, EffectiveCeiling, ExpressionContext, Matrix, MatrixVerdict, Risk,
+    Settings, Tool,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -50,8 +53,11 @@ pub struct Denial {
 /// The context in which a call is evaluated, apart from the call and its tool.
 #[derive(Clone, Copy, Debug)]
 pub struct JudgeContext<'a> {
-    /// The effective settings: the narrower of the session's and the user's.
+    /// The effective settings: the narrower of the session's and the user's. The evaluation narrows
+    /// them to the ceiling.
     pub settings: &'a Settings,
+    /// The ceiling of the session, with what its budgets have left (G17).
+    pub ceiling: &'a EffectiveCeiling,
     /// The policy table, autonomy × risk.
     pub matrix: &'a Matrix,
     /// True if no human is available to answer approvals (G13).
@@ -68,13 +74,21 @@ pub struct JudgeContext<'a> {
 
 /// Evaluates a call whose arguments are valid under the tool's schema.
 ///
-/// The order is: tools that the user blocks, tools that the catalog denies, violated constraints,
-/// and then the policy table. The first three deny a call of any risk.
+/// The order is: tools that a ceiling or the user blocks, tools that the catalog denies, violated
+/// constraints, exhausted budgets of a ceiling, and then the policy table. All but the last deny a
+/// call of any risk.
 pub fn judge_call(tool: &Tool, arguments: &Value, context: &JudgeContext<'_>) -> Verdict {
-    if let Some(reason) = unconditional_denial(tool, context.settings) {
+    let settings = context.ceiling.narrow(context.settings);
+    let context = &JudgeContext { settings: &settings, ..*context };
+    if let Some(reason) = unconditional_denial(tool, context) {
         return Verdict::Deny(Denial { reason, required_level: None });
     }
-    match evaluate_expressions(tool, arguments, context) {
+    let evaluated = evaluate_expressions(tool, arguments, context);
+    let affordable = evaluated.and_then(|cost| {
+        let denial = cost.as_ref().and_then(|cost| context.ceiling.budget_denial(cost));
+        denial.map_or(Ok(cost), Err)
+    });
+    match affordable {
         Ok(cost) => Evaluation { tool, context, cost }.verdict(),
         Err(problem) => {
             let reason = format!("{} is denied: {problem}", tool.name);
@@ -86,14 +100,20 @@ pub fn judge_call(tool: &Tool, arguments: &Value, context: &JudgeContext<'_>) ->
 /// Evaluates a tool without a call, for overviews. Unlike [`judge_call`], ignores everything that
 /// depends on arguments.
 pub fn judge_tool(tool: &Tool, context: &JudgeContext<'_>) -> Verdict {
-    match unconditional_denial(tool, context.settings) {
+    let settings = context.ceiling.narrow(context.settings);
+    let context = &JudgeContext { settings: &settings, ..*context };
+    match unconditional_denial(tool, context) {
         Some(reason) => Verdict::Deny(Denial { reason, required_level: None }),
         None => Evaluation { tool, context, cost: None }.verdict(),
     }
 }
 
 /// Returns the reason of a denial that applies at every autonomy level.
-fn unconditional_denial(tool: &Tool, settings: &Settings) -> Option<String> {
+fn unconditional_denial(tool: &Tool, context: &JudgeContext<'_>) -> Option<String> {
+    if let Some(reason) = context.ceiling.block_reason(tool) {
+        return Some(reason);
+    }
+    let settings = context.settings;
     // Two servers that offer the same tool lead to a longer name, which must not unblock the tool.
     let blocks = |name: &str| name == tool.name.as_str() || name == tool.remote_name;
     if settings.blocked_tools.iter().any(|blocked| blocks(blocked.as_str())) {
@@ -136,7 +156,12 @@ impl Evaluation<'_> {
         let (tool, level) = (self.tool, self.context.settings.autonomy_level);
         let reason = || {
             let excess = self.budget_excess().map(|text| format!("; {text}")).unwrap_or_default();
-            format!("{} is {} ({}), level {level}{excess}", tool.name, tool.risk, tool.risk_source)
+            let ceiling = self
+                .confirmation_ceiling(level)
+                .map(|scope| format!("; {scope} requires confirmation"));
+            let ceiling = ceiling.unwrap_or_default();
+            let (name, risk, source) = (&tool.name, tool.risk, &tool.risk_source);
+            format!("{name} is {risk} ({source}), level {level}{excess}{ceiling}")
         };
         match self.verdict_at(level) {
             MatrixVerdict::Allow => Verdict::Allow { reason: reason(), cost: self.cost },
@@ -166,8 +191,24 @@ impl Evaluation<'_> {
         }
     }
 
-    /// Returns the verdict of the table at a level.
+    /// Returns the verdict of the table at a level, with allow turned into ask if a ceiling requires
+    /// confirmation.
     fn matrix_verdict(&self, level: Autonomy) -> MatrixVerdict {
+        match self.confirmation_ceiling(level) {
+            Some(_) => MatrixVerdict::Ask,
+            None => self.table_verdict(level),
+        }
+    }
+
+    /// Returns the owner of the ceiling that requires confirmation of a call that the table allows.
+    fn confirmation_ceiling(&self, level: Autonomy) -> Option<&CeilingScope> {
+        let scope = self.context.ceiling.require_confirmation.as_ref()?;
+        let is_allowed = self.table_verdict(level) == MatrixVerdict::Allow;
+        (self.tool.risk >= Risk::WriteHighRisk && is_allowed).then_some(scope)
+    }
+
+    /// Returns the verdict of the table at a level, as it is configured.
+    fn table_verdict(&self, level: Autonomy) -> MatrixVerdict {
         let context = self.context;
         let fits = |cost: &Cost| {
             context.remaining_budget.is_some_and(|remaining| cost.amount <= remaining)
@@ -218,8 +259,14 @@ impl Evaluation<'_> {
         let excess = self.budget_excess().map(|text| format!(" {text};")).unwrap_or_default();
         let (name, risk) = (&tool.name, tool.risk);
         let current = self.context.settings.autonomy_level.name();
+        let limit = self.context.ceiling.autonomy_level.as_ref();
+        let limit = limit.filter(|limit| required_level.is_some_and(|level| level > limit.value));
+        let ceiling = limit
+            .map(|limit| format!("; {} permits at most {}", limit.scope, limit.value))
+            .unwrap_or_default();
         let reason = format!(
-            "{name} is {risk}:{excess}{headless_note} {requirement}; current level: {current}"
+            "{name} is {risk}:{excess}{headless_note} {requirement}; current level: \
+             {current}{ceiling}"
         );
         Denial { reason, required_level }
     }

@@ -23,6 +23,7 @@ fn judge_context<'a>(
 ) -> JudgeContext<'a> {
     JudgeContext {
         settings,
+        ceiling: EffectiveCeiling::UNLIMITED,
         matrix,
         headless,
         user: "ann",

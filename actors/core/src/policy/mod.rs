@@ -1,7 +1,7 @@
 //! The permission policy as data, and one pure function that evaluates it (G1 to G7).
 //!
-//! [`catalog`] describes the tools, [`settings`] holds what a user allows, [`matrix`] maps an
-//! autonomy level and a risk to a verdict, [`expression`] evaluates conditions on a call's
+//! [`catalog`] describes the tools, [`settings`] holds what a user allows, [`ceiling`] what an
+//! administrator permits at most, [`matrix`] maps an autonomy level and a risk to a verdict, [`expression`] evaluates conditions on a call's
 //! arguments, and [`judge_call`] combines them.
 //!
 //! The policy does not know sessions, approvals or grants.
@@ -9,9 +9,11 @@
 pub mod budget_limit;
 pub mod catalog;
 mod catalog_match;
+pub mod ceiling;
 mod classify;
 pub mod constraint;
 pub mod cost;
+pub mod effective_ceiling;
 pub mod expression;
 pub mod judge;
 pub mod matrix;
@@ -25,8 +27,12 @@ pub use budget_limit::{BudgetLimit, BudgetPeriod};
 pub use catalog::{
     Catalog, RemoteTool, ServerProfile, ServerTools, ToolAnnotations, UnknownToolPolicy,
 };
+pub use ceiling::{
+    Ceiling, CeilingExceeded, CeilingScope, Ceilings, CeilingsTable, InvalidCeilings,
+};
 pub use constraint::Constraint;
 pub use cost::{Cost, CostRule};
+pub use effective_ceiling::{CeilingBudget, CeilingLimit, EffectiveCeiling, OwnedLimit};
 pub use expression::{Expression, ExpressionContext};
 pub use judge::{Denial, JudgeContext, Verdict, judge_call, judge_tool};
 pub use matrix::{Matrix, MatrixCell, MatrixPreset, MatrixVerdict};

@@ -4,6 +4,8 @@
 //! checks the permission to change settings.
 
 use super::budget_limit::BudgetLimit;
+use super::ceiling::CeilingExceeded;
+use super::effective_ceiling::EffectiveCeiling;
 use super::risk::Autonomy;
 use crate::{ids::ToolName, limits};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -64,6 +66,9 @@ pub enum SettingsError {
     /// The settings allow more than the user's settings.
     #[error(transparent)]
     Widening(#[from] WideningError),
+    /// The settings allow more than a ceiling.
+    #[error(transparent)]
+    Ceiling(#[from] CeilingExceeded),
 }
 
 /// The settings of a session would allow more than the settings of its user (G4).
@@ -238,8 +243,14 @@ impl From<Settings> for SettingsPatch {
 }
 
 /// Returns the settings of a new session: the settings `user` of its user with the changes `patch`.
-/// Returns an error if they would widen `user`; never clamps a value.
-pub fn session_settings(user: &Settings, patch: &SettingsPatch) -> Result<Settings, SettingsError> {
+/// Returns an error if they would widen `user`, or if `patch` asks for more than `ceiling` permits;
+/// never clamps a value.
+pub fn session_settings(
+    user: &Settings,
+    patch: &SettingsPatch,
+    ceiling: &EffectiveCeiling,
+) -> Result<Settings, SettingsError> {
+    ceiling.validate_patch(patch)?;
     let settings = patch.apply(user)?;
     settings.validate_within(user)?;
     Ok(settings)
@@ -345,14 +356,22 @@ mod tests {
         ] {
             let expected = patch(changes.clone()).apply(&restricted()).unwrap();
             assert_eq!(
-                session_settings(&restricted(), &patch(changes.clone())),
+                session_settings(
+                    &restricted(),
+                    &patch(changes.clone()),
+                    EffectiveCeiling::UNLIMITED
+                ),
                 Ok(expected),
                 "{changes}"
             );
         }
         let all = serde_json::to_value(restricted()).unwrap();
         assert_eq!(
-            session_settings(&settings(json!({"autonomy_level": 2})), &patch(all)),
+            session_settings(
+                &settings(json!({"autonomy_level": 2})),
+                &patch(all),
+                EffectiveCeiling::UNLIMITED
+            ),
             Ok(restricted())
         );
     }
@@ -377,7 +396,11 @@ mod tests {
                 "budget_limit",
             ),
         ] {
-            match session_settings(&restricted(), &patch(changes.clone())) {
+            match session_settings(
+                &restricted(),
+                &patch(changes.clone()),
+                EffectiveCeiling::UNLIMITED,
+            ) {
                 Err(SettingsError::Widening(widening)) => assert_eq!(widening.field, field),
                 other => panic!("{changes}: {other:?}"),
             }
@@ -427,7 +450,11 @@ mod tests {
 
     #[test]
     fn g4_widening_error_states_user_value() {
-        let error = session_settings(&Settings::default(), &patch(json!({"autonomy_level": 3})));
+        let error = session_settings(
+            &Settings::default(),
+            &patch(json!({"autonomy_level": 3})),
+            EffectiveCeiling::UNLIMITED,
+        );
         let expected = "autonomy_level: 3 exceeds the user's 1; a session can only narrow the \
                         user's settings";
         assert_eq!(error.unwrap_err().to_string(), expected);

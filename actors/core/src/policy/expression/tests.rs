@@ -1,7 +1,7 @@
 //! Tests of expressions: results, errors, and bounds for hostile expressions.
 
 use super::*;
-use crate::policy::{JudgeContext, Matrix, Settings};
+use crate::policy::{EffectiveCeiling, JudgeContext, Matrix, Settings};
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 
@@ -19,6 +19,7 @@ fn try_context(arguments: &Json, settings: &Settings) -> Result<ExpressionContex
     let matrix = Matrix::default();
     let judge_context = JudgeContext {
         settings,
+        ceiling: EffectiveCeiling::UNLIMITED,
         matrix: &matrix,
         headless: false,
         user: "ann",

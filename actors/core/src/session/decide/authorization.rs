@@ -9,14 +9,14 @@ use crate::{
     json::Digest,
     message::{Arguments, ProposedCall},
     policy::{
-        Cost, Denial, Expression, ExpressionContext, JudgeContext, Risk, Tool, Verdict, judge_call,
-        judge_tool,
+        Cost, Denial, EffectiveCeiling, Expression, ExpressionContext, JudgeContext, Risk,
+        Settings, Tool, Verdict, judge_call, judge_tool,
     },
     session::{CallAuthorization, SessionEvent},
     text::truncate,
 };
 use serde_json::Value;
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 /// The outcome of authorizing a call.
 pub(super) enum AuthorizationOutcome {
@@ -36,6 +36,14 @@ pub(super) enum ToolLookup {
     Unavailable,
     /// The agent may no longer use the tool, or the name now belongs to another server's tool.
     Removed,
+}
+
+/// The computed inputs of an evaluation by the policy.
+pub(super) struct JudgeInputs<'a> {
+    session: String,
+    ceiling: EffectiveCeiling,
+    /// The settings in force, narrowed to the ceiling.
+    settings: Cow<'a, Settings>,
 }
 
 impl DecisionBuilder<'_> {
@@ -177,9 +185,9 @@ impl DecisionBuilder<'_> {
         if tool.risk == Risk::Critical {
             return None;
         }
-        let session = self.session.session_id.to_string();
+        let inputs = self.judge_inputs(None);
         let holds = |condition: &String| {
-            let context = ExpressionContext::new(arguments, &self.judge_context(&session))?;
+            let context = ExpressionContext::new(arguments, &self.judge_context(&inputs))?;
             Expression::compile(condition)?.evaluate_bool(&context)
         };
         let covers = |grant: &&Grant| {
@@ -268,7 +276,7 @@ impl DecisionBuilder<'_> {
         arguments: &Value,
         reserved: Option<&Reservation>,
     ) -> Verdict {
-        let session = self.session.session_id.to_string();
+        let inputs = self.judge_inputs(reserved);
         let remaining_for = |unit: &str| {
             let own_reservation = reserved.filter(|reservation| reservation.cost.unit == unit);
             let own_amount = own_reservation.map_or(0.0, |reservation| reservation.cost.amount);
@@ -278,20 +286,29 @@ impl DecisionBuilder<'_> {
         judge_call(
             tool,
             arguments,
-            &JudgeContext { remaining_budget: remaining, ..self.judge_context(&session) },
+            &JudgeContext { remaining_budget: remaining, ..self.judge_context(&inputs) },
         )
     }
 
     /// Returns the policy's verdict on `tool` if the arguments are not known.
     pub(super) fn verdict_without_arguments(&self, tool: &Tool) -> Verdict {
-        let session = self.session.session_id.to_string();
-        judge_tool(tool, &self.judge_context(&session))
+        judge_tool(tool, &self.judge_context(&self.judge_inputs(None)))
     }
 
-    pub(super) fn judge_context<'b>(&'b self, session: &'b str) -> JudgeContext<'b> {
+    /// Returns the inputs of an evaluation by the policy. A reservation of the call itself does not
+    /// reduce what the ceiling's budgets have left.
+    pub(super) fn judge_inputs(&self, reserved: Option<&Reservation>) -> JudgeInputs<'_> {
+        let ceiling = self.ceiling_with_spending(reserved);
+        let settings = ceiling.narrow(self.active.effective_settings());
+        JudgeInputs { session: self.session.session_id.to_string(), ceiling, settings }
+    }
+
+    pub(super) fn judge_context<'b>(&'b self, inputs: &'b JudgeInputs<'_>) -> JudgeContext<'b> {
+        let JudgeInputs { session, ceiling, settings } = inputs;
         let rules = self.env.rules;
         JudgeContext {
-            settings: self.active.effective_settings(),
+            settings,
+            ceiling,
             matrix: &rules.matrix,
             headless: rules.agent.headless,
             user: self.session.metadata.as_ref().map_or("", |metadata| metadata.owner.as_str()),

@@ -107,6 +107,7 @@ impl DecisionBuilder<'_> {
             return;
         }
         let Some(tool) = self.call(call_id).map(|call| call.tool.clone()) else { return };
+        self.require_ceiling_budgets(&cost);
         let measure = BudgetMeasure::from_unit(&cost.unit);
         if is_conditional {
             let is_user_budget =
@@ -235,6 +236,7 @@ impl DecisionBuilder<'_> {
                     let problem = format!("the new limit must be {comparison} {needs} {measure}");
                     return Err(Rejection::InvalidAnswer { problem });
                 }
+                self.ensure_raise_within_ceiling(&request.budget, limit)?;
                 // The cost of calls without an available tool can't be computed.
                 let mut calls = request.calls.iter().filter_map(|call_id| self.call(*call_id));
                 if let Some(call) = calls.find(|call| self.is_tool_unavailable(call)) {

@@ -92,7 +92,7 @@ impl DecisionBuilder<'_> {
         let child = known.map(|child| child.session_id);
         let child = child.unwrap_or_else(|| SessionId(self.env.uuid()));
         let parent = Arc::new(self.as_parent(call.call_id, run_id));
-        let settings = self.active.effective_settings().clone();
+        let settings = Arc::new(self.narrowed_settings());
         let run_trace = self.active.run.as_ref().and_then(|run| run.traceparent);
         let attempt_id = AttemptId(self.env.uuid());
         self.emit(SessionEvent::ToolCallAttemptStarted {
@@ -125,6 +125,7 @@ impl DecisionBuilder<'_> {
             bounds: ChildBounds {
                 headless: agent.headless,
                 tools,
+                agents: self.agents().cloned().collect(),
                 budgets: self.child_budget_shares(),
             },
         }
@@ -232,7 +233,7 @@ impl DecisionBuilder<'_> {
 
     /// Narrows the settings of open children after the session's settings changed.
     pub(super) fn narrow_children(&mut self) {
-        let settings = self.active.effective_settings().clone();
+        let settings = Arc::new(self.narrowed_settings());
         let open = self.active.children.iter().filter(|child| !child.closed);
         let narrow = |child: &Child| Effect::NarrowChild {
             child: child.session_id,

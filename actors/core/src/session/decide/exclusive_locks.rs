@@ -51,11 +51,9 @@ impl DecisionBuilder<'_> {
         if tool.exclusive.is_none() || self.is_delegation(call) {
             return Ok(None);
         }
-        let session = self.session.session_id.to_string();
-        let context = ExpressionContext::new(
-            &call.effective_arguments().to_value(),
-            &self.judge_context(&session),
-        )?;
+        let inputs = self.judge_inputs(None);
+        let arguments = call.effective_arguments().to_value();
+        let context = ExpressionContext::new(&arguments, &self.judge_context(&inputs))?;
         tool.exclusive_key(&context)
     }
 

@@ -14,6 +14,7 @@
 //! | [`compaction`] | none; summarises the conversation between steps |
 //! | [`preflight`] | answers to preflights; requests the plan before the first step |
 //! | [`budgets`] | answers to budget approvals; checks and reserves costs |
+//! | [`ceilings`] | none; the ceiling in force |
 //! | [`exclusive_locks`] | granted locks |
 //! | [`elicitations`] | elicitations of running tools and their answers |
 //! | [`unknown_outcomes`] | answers about calls whose outcome is unknown |
@@ -28,6 +29,7 @@ mod authorization;
 mod budgets;
 mod calls;
 mod cancel;
+mod ceilings;
 mod compaction;
 mod delegation;
 mod elicitations;
@@ -213,6 +215,8 @@ struct DecisionBuilder<'a> {
     /// The messages that `events` add to the conversation.
     new_messages: Vec<Message>,
     preconditions: Vec<SpendingPrecondition>,
+    /// The conditions that keep the ceiling's budgets. No approval lifts them.
+    ceiling_preconditions: Vec<SpendingPrecondition>,
     effects: Vec<Effect>,
     /// Model usage of the runs that ended in this decision.
     ended_usage: ModelUsage,
@@ -239,6 +243,7 @@ impl<'a> DecisionBuilder<'a> {
             events,
             new_messages,
             preconditions,
+            ceiling_preconditions: Vec::new(),
             effects,
             ended_usage,
             granted_lock: None,
@@ -254,7 +259,7 @@ impl<'a> DecisionBuilder<'a> {
         );
         Decision {
             events: self.events,
-            preconditions: self.preconditions,
+            preconditions: [self.preconditions, self.ceiling_preconditions].concat(),
             effects: self.effects,
             reply,
         }

@@ -3,6 +3,7 @@
 use crate::{
     approval::{PlanStepDecision, RecordedAnswer, Resolution, Role},
     ids::{ApprovalId, CallId, GrantId, MessageId, RunId, SessionId},
+    policy::CeilingExceeded,
     scrub::REDACTED,
 };
 
@@ -112,6 +113,9 @@ pub enum Rejection {
         /// The answers that fit.
         allowed: &'static str,
     },
+    /// The answer asks for more than a ceiling permits (G17); the approval stays open.
+    #[error(transparent)]
+    CeilingExceeded(#[from] CeilingExceeded),
     /// The answer can't be applied; the approval stays open.
     #[error("invalid answer: {problem}")]
     InvalidAnswer {

@@ -12,13 +12,13 @@ fn limit(scope: BudgetScope, measure: BudgetMeasure, limit: f64) -> Budget {
     Budget { scope, period: BudgetPeriod::Total, measure, limit }
 }
 
-fn gold(scope: BudgetScope, amount: f64) -> Budget {
+pub(super) fn gold(scope: BudgetScope, amount: f64) -> Budget {
     limit(scope, BudgetMeasure::from_unit("gold"), amount)
 }
 
 /// Returns a session with these budgets, in which `low`, `high`, `idem` and `crit` cost `args.n`
 /// gold.
-fn with_budgets(budgets: Vec<Budget>) -> SessionHarness {
+pub(super) fn with_budgets(budgets: Vec<Budget>) -> SessionHarness {
     let mut tools = tools();
     for tool in &mut tools {
         if ["low", "high", "idem", "crit"].contains(&tool.name.as_str()) {
@@ -31,7 +31,7 @@ fn with_budgets(budgets: Vec<Budget>) -> SessionHarness {
         .with_rules(|rules| rules.tools = Arc::new(ToolRegistry::new(tools)))
 }
 
-fn call_with_cost(tool: &'static str, amount: f64) -> ScriptedCall {
+pub(super) fn call_with_cost(tool: &'static str, amount: f64) -> ScriptedCall {
     ScriptedCall::Valid(tool, json!({"n": amount}))
 }
 
@@ -43,7 +43,7 @@ fn with_budgeted_calls(budgets: Vec<Budget>, calls: &[ScriptedCall]) -> SessionH
     harness
 }
 
-fn reserved(harness: &SessionHarness) -> f64 {
+pub(super) fn reserved(harness: &SessionHarness) -> f64 {
     harness.state.active.tool_costs.spent("gold", BudgetPeriod::Total, harness.now.day())
 }
 

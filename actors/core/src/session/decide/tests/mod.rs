@@ -5,6 +5,7 @@ mod approvals;
 mod budgets;
 mod calls;
 mod cancel;
+mod ceilings;
 mod child_budgets;
 mod compaction;
 mod deadlines;

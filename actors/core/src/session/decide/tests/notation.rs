@@ -461,6 +461,7 @@ impl IdLabels {
             | Rejection::UnsupportedAnswer { .. }
             | Rejection::InvalidAnswer { .. }
             | Rejection::RoleRequired { .. }
+            | Rejection::CeilingExceeded(_)
             | Rejection::AmbiguousAnswer => format!("! {rejection}"),
         }
     }
