@@ -1,7 +1,9 @@
 //! The native dialect `agent`: one frame per feed item. Most frames have the event's own type and
 //! payload; a few have another name. `docs/protocol.md` lists the frames, and the tests check each.
 
-use super::{Frame, approval_request::ApprovalRequestView, member_writer::MemberNaming};
+use super::{
+    CallArguments, Frame, approval_request::ApprovalRequestView, member_writer::MemberNaming,
+};
 use crate::redaction::Redactor;
 use greenroom_actors::feed::{FeedItem, FeedKind};
 use greenroom_core::{
@@ -10,7 +12,6 @@ use greenroom_core::{
     delegation::SourceEvent,
     ids::{AgentName, ApprovalId, CallId, MessageId, SessionId},
     json::Digest,
-    message::Arguments,
     model::delta::StopReason,
     policy::Risk,
     session::{CallAuthorization, EventRecord, RunStopReason, SessionEvent},
@@ -18,6 +19,7 @@ use greenroom_core::{
 };
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+use std::borrow::Cow;
 
 /// The frame type of a pending approval.
 pub const WAITING_FOR_APPROVAL: &str = "waiting_for_approval";
@@ -168,14 +170,6 @@ pub fn tool_result(output: &ToolOutput) -> JsonOrText<'_> {
     output.structured.as_ref().map_or(JsonOrText::Text(&output.text), JsonOrText::Json)
 }
 
-/// Returns a call's arguments as clients receive them: JSON, or the raw text of malformed arguments.
-pub fn call_arguments(arguments: &Arguments) -> JsonOrText<'_> {
-    match arguments {
-        Arguments::Json(value) => JsonOrText::Json(value),
-        Arguments::Malformed { raw, .. } => JsonOrText::Text(raw),
-    }
-}
-
 struct EncodedEvent<'a> {
     kind: &'static str,
     plan_id: Option<ApprovalId>,
@@ -234,7 +228,9 @@ pub(super) enum TypedPayload<'a> {
     ToolCallStarted {
         call_id: CallId,
         tool: &'a str,
-        arguments: JsonOrText<'a>,
+        arguments: Cow<'a, Map<String, Value>>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        arguments_text: Option<Cow<'a, str>>,
         digest: &'a Digest,
         risk: Risk,
     },
@@ -423,8 +419,15 @@ fn encode_event<'a>(record: &'a EventRecord, redactor: &Redactor) -> EncodedEven
         E::ContextCompactionFailed { .. } => stored_event("context_compaction_failed", event),
         E::StepModelFallback { .. } => stored_event("step_model_fallback", event),
         E::ToolCallStarted { call_id, tool, arguments, digest, risk, .. } => {
-            let (call_id, arguments, risk) = (*call_id, call_arguments(arguments), *risk);
-            let payload = TypedPayload::ToolCallStarted { call_id, tool, arguments, digest, risk };
+            let CallArguments { object, text } = CallArguments::from(&**arguments);
+            let payload = TypedPayload::ToolCallStarted {
+                call_id: *call_id,
+                tool,
+                arguments: object,
+                arguments_text: text,
+                digest,
+                risk: *risk,
+            };
             typed_event("tool_call_started", payload)
         }
         E::ToolCallAllowed { by, .. } => EncodedEvent {

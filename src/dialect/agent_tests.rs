@@ -164,7 +164,14 @@ fn e1_call_events_are_encoded() {
     let kind = "tool_call_started";
     check(kind, &started(json!({"json": {"n": 1}})), kind, started_frame(json!({"n": 1})));
     let malformed = json!({"malformed": {"raw": "{\"n\":", "error": "cut off"}});
-    check(kind, &started(malformed), kind, started_frame(json!("{\"n\":")));
+    let unparsed_frame = |text: &str| {
+        let mut frame = started_frame(json!({}));
+        frame["arguments_text"] = json!(text);
+        frame
+    };
+    check(kind, &started(malformed), kind, unparsed_frame("{\"n\":"));
+    // As in logs of earlier versions.
+    check(kind, &started(json!({"json": [1]})), kind, unparsed_frame("[1]"));
     assert_stored_frame(
         "tool_call_allowed",
         json!({"call_id": ID, "digest": DIGEST, "by": {"kind": "policy", "why": "read-only"}}),

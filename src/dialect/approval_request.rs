@@ -1,5 +1,6 @@
 //! The client view of an approval, shared by all dialects; not redacted yet.
 
+use super::call_arguments::object_or_empty;
 use greenroom_core::{
     Timestamp,
     approval::{
@@ -100,10 +101,20 @@ impl From<&ApprovalSubject> for ApprovalSubjectView {
     fn from(subject: &ApprovalSubject) -> Self {
         match subject {
             ApprovalSubject::Plan { steps } => {
-                Self::Plan { steps: steps.clone(), tool_count: steps.len() }
+                let mut steps = steps.clone();
+                for step in &mut steps {
+                    step.arguments = object_or_empty(std::mem::take(&mut step.arguments));
+                }
+                Self::Plan { tool_count: steps.len(), steps }
             }
             ApprovalSubject::Budget(request) => Self::Budget(request.clone()),
-            ApprovalSubject::Preflight(checklist) => Self::Preflight(checklist.clone()),
+            ApprovalSubject::Preflight(checklist) => {
+                let mut checklist = checklist.clone();
+                for step in &mut checklist.steps {
+                    step.arguments = step.arguments.take().map(object_or_empty);
+                }
+                Self::Preflight(checklist)
+            }
             ApprovalSubject::Elicitation(request) => Self::Elicitation(ElicitationRequestView {
                 call_id: request.call_id,
                 tool: request.tool.clone(),
@@ -117,7 +128,7 @@ impl From<&ApprovalSubject> for ApprovalSubjectView {
                     call: UnknownOutcomeCallView {
                         call_id,
                         tool,
-                        arguments,
+                        arguments: object_or_empty(arguments),
                         digest,
                         risk,
                         attempts,

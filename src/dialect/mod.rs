@@ -8,6 +8,7 @@
 
 pub mod agent;
 pub mod approval_request;
+mod call_arguments;
 mod envelope;
 pub mod gateway;
 mod member_writer;
@@ -20,6 +21,7 @@ pub mod task;
 
 use crate::redaction::Redactor;
 use agent::Payload;
+pub use call_arguments::CallArguments;
 use greenroom_actors::feed::FeedItem;
 use greenroom_core::{
     Timestamp,

@@ -10,7 +10,7 @@ use super::{
     endpoint::{Endpoint, LAST_EVENT_ID},
     extract, run_log,
 };
-use crate::dialect::agent;
+use crate::dialect::{CallArguments, agent};
 use actix_web::{HttpRequest, HttpResponse};
 use greenroom_actors::limits::LOG_PAGE_EVENTS;
 use greenroom_core::{
@@ -24,7 +24,8 @@ use greenroom_core::{
     session::{EventRecord, SessionEvent},
 };
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
+use std::borrow::Cow;
 use utoipa::{IntoParams, ToSchema};
 
 /// Default and maximum number of messages on a page.
@@ -113,7 +114,12 @@ struct MessageCall {
     #[serde(skip_serializing_if = "Option::is_none")]
     step: Option<u32>,
     tool: String,
-    arguments: Value,
+    /// The arguments; empty if the model wrote no JSON object.
+    #[schema(value_type = Object)]
+    arguments: Map<String, Value>,
+    /// What the model wrote instead of a JSON object.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    arguments_text: Option<String>,
     /// Absent for a call that was copied by a fork.
     #[serde(skip_serializing_if = "Option::is_none")]
     risk: Option<Risk>,
@@ -328,11 +334,13 @@ fn apply_call_event(calls: &mut Vec<MessageCall>, record: &EventRecord) {
     } else if let E::AuthorizationDenied { call_id, reason, .. } = &record.event {
         end_call(*call_id, MessageCallStatus::Denied { error: reason.clone() });
     } else if let E::ToolCallStarted { call_id, tool, arguments, risk, .. } = &record.event {
+        let CallArguments { object, text } = CallArguments::from(&**arguments);
         calls.push(MessageCall {
             call_id: *call_id,
             step: record.step,
             tool: tool.clone(),
-            arguments: agent::call_arguments(arguments).into(),
+            arguments: object.into_owned(),
+            arguments_text: text.map(Cow::into_owned),
             risk: Some(*risk),
             status: MessageCallStatus::Open,
         });
@@ -350,13 +358,17 @@ fn copied_messages(record: &EventRecord, conversation: &[Message]) -> Vec<Messag
             Message::Assistant(message) => {
                 let mut view =
                     MessageView::new(MessageRole::Assistant, record, None, &message.text);
-                let calls = message.calls.iter().map(|call: &ProposedCall| MessageCall {
-                    call_id: call.call_id,
-                    step: None,
-                    tool: call.tool.clone(),
-                    arguments: agent::call_arguments(&call.arguments).into(),
-                    risk: None,
-                    status: MessageCallStatus::Open,
+                let calls = message.calls.iter().map(|call: &ProposedCall| {
+                    let CallArguments { object, text } = CallArguments::from(&call.arguments);
+                    MessageCall {
+                        call_id: call.call_id,
+                        step: None,
+                        tool: call.tool.clone(),
+                        arguments: object.into_owned(),
+                        arguments_text: text.map(Cow::into_owned),
+                        risk: None,
+                        status: MessageCallStatus::Open,
+                    }
                 });
                 view.metadata.tool_calls = calls.collect();
                 messages.push(view);

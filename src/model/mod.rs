@@ -36,6 +36,8 @@ use tokio::time::timeout;
 
 /// Maximum bytes read of the body of an error response.
 const ERROR_BODY_BYTES_MAX: usize = 64 * 1024;
+/// The host of OpenAI's own API, as opposed to compatible servers.
+const OPENAI_HOST: &str = "api.openai.com";
 /// The version of the Anthropic API that requests use.
 const ANTHROPIC_VERSION: &str = "2023-06-01";
 
@@ -167,8 +169,11 @@ impl ModelConnection {
             ModelWireFormat::Anthropic => anthropic::encode(request),
             ModelWireFormat::OpenAi => {
                 let legacy = self.config.max_tokens_parameter == MaxTokensParameter::Legacy;
-                let options =
-                    openai::EncodeOptions { legacy_max_tokens: legacy, ..Default::default() };
+                let options = openai::EncodeOptions {
+                    legacy_max_tokens: legacy,
+                    sends_exact_arguments: self.url.host_str() == Some(OPENAI_HOST),
+                    ..Default::default()
+                };
                 openai::encode(request, options)
             }
         };

@@ -48,6 +48,8 @@ pub(super) struct LogLine<'a> {
     reason: Option<Cow<'a, str>>,
     error: Option<&'a str>,
     input: Option<LogText<'a>>,
+    /// What the model wrote instead of a JSON object as `input`.
+    arguments_text: Option<Cow<'a, str>>,
     result: Option<LogText<'a>>,
     /// True if the call may have taken effect although it failed.
     maybe_ran: Option<bool>,
@@ -71,6 +73,7 @@ impl LogLine<'_> {
             reason: None,
             error: None,
             input: None,
+            arguments_text: None,
             result: None,
             maybe_ran: None,
             tokens: None,
@@ -163,7 +166,11 @@ pub(super) fn describe_event(event: &SessionEvent) -> Option<LogLine<'_>> {
         E::ToolCallStarted { call_id, tool, arguments, .. } => LogLine {
             call_id: Some(*call_id),
             tool: Some(tool),
-            input: Some(arguments_text(arguments)),
+            input: Some(match &**arguments {
+                Arguments::Json(value @ Value::Object(_)) => LogText::Json(value),
+                Arguments::Json(_) | Arguments::Malformed { .. } => LogText::Text("{}"),
+            }),
+            arguments_text: arguments.unparsed_text(),
             ..info("tool call proposed")
         },
         E::ToolCallAllowed { call_id, .. } => {
@@ -359,6 +366,7 @@ fn write_line(
     let (next_model, by) = (line.next_model.map(text), line.by.map(text));
     let (reason, error) = (line.reason.as_deref().map(text), line.error.map(text));
     let (input, result) = (line.input.map(value), line.result.map(value));
+    let arguments_text = line.arguments_text.as_deref().map(text);
     macro_rules! write_at {
         ($write:ident) => {
             tracing::$write!(
@@ -376,6 +384,7 @@ fn write_line(
                 by = by.as_deref(),
                 reason = reason.as_deref(),
                 input = input.as_deref(),
+                arguments_text = arguments_text.as_deref(),
                 result = result.as_deref(),
                 error = error.as_deref(),
                 maybe_ran = line.maybe_ran,

@@ -9,7 +9,7 @@ use crate::{
     },
 };
 use greenroom::rehearsal::ProviderProtocol;
-use serde_json::json;
+use serde_json::{Value, json};
 
 on_both_wires!(
     m3_overloaded_provider_is_retried,
@@ -191,6 +191,23 @@ async fn m2_malformed_arguments_return_an_error_result(wire: ProviderProtocol) {
     let failed = &single_frame(&frames, "tool_call_failed").data;
     assert_eq!(failed["reason"], "invalid_arguments", "{failed}");
     assert!(failed["error"].as_str().unwrap().contains("JSON"), "{failed}");
+    let started = &single_frame(&frames, "tool_call_started").data;
+    let text = started["arguments_text"].as_str().unwrap();
+    assert_eq!(started["arguments"], json!({}));
+    assert!(text.starts_with('{') && serde_json::from_str::<Value>(text).is_err(), "{text}");
+    let path = format!("/agent/session/{session}/messages");
+    let messages = server.get(&path).await.expect_ok();
+    let proposed = &messages["messages"][1]["metadata"]["tool_calls"][0];
+    assert_eq!(
+        (&proposed["arguments"], &proposed["arguments_text"]),
+        (&json!({}), &json!(text)),
+        "{messages}"
+    );
+    // The model reads what it wrote.
+    let request = server.rehearsal.requests()[1].body.to_string();
+    let read = serde_json::to_string(&json!({"_unparsed": text})).unwrap();
+    let read_as_text = serde_json::to_string(&read).unwrap();
+    assert!(request.contains(&read) || request.contains(&read_as_text), "{request}");
     assert!(last_message_text(&frames).starts_with("Read:"), "{}", format_frames(&frames));
     assert!(server.calls().is_empty());
     assert_eq!(last_message_text(&server.chat_to_end(&session, "again").await), "Here I am.");

@@ -216,6 +216,15 @@ describe("session view", () => {
     expect(addUsage(priced, USAGE).cost_usd).toBeNull();
   });
 
+  it("m2 keeps arguments as an object and what the model wrote instead as text", () => {
+    const session = answeredSession();
+    session.emit("tool_call_started", { call_id: "c-1", tool: "look", arguments: {}, arguments_text: "{\"n\":", digest: "d" });
+    session.emit("tool_call_started", { call_id: "c-2", tool: "look", arguments: { n: 1 }, digest: "d" });
+    const { calls } = viewOf(session);
+    expect([calls["c-1"]!.arguments, calls["c-1"]!.argumentsText]).toEqual([{}, "{\"n\":"]);
+    expect([calls["c-2"]!.arguments, calls["c-2"]!.argumentsText]).toEqual([{ n: 1 }, null]);
+  });
+
   it("c5 keeps the latest feedback of each user on answers and calls", () => {
     const session = answeredSession();
     session.emit("tool_call_started", { call_id: "c-1", tool: "look", digest: "d" });

@@ -65,6 +65,19 @@ pub fn is_deeper(value: &Value, levels_max: u32) -> bool {
     }
 }
 
+/// Checks that `value` is an object; the error states what it is instead.
+pub fn validate_object(value: &Value) -> Result<(), String> {
+    let kind = match value {
+        Value::Object(_) => return Ok(()),
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "an array",
+    };
+    Err(format!("not a JSON object but {kind}"))
+}
+
 /// Validates a value from outside: its nesting, the length of its numbers, and that it can be decoded
 /// from the log. The error describes the problem. Events wrap the value in further levels, and the
 /// number of levels in the log is limited.

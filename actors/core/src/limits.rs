@@ -47,8 +47,8 @@ pub const MODEL_BLOCKS_MAX: usize = 256;
 pub const ARGUMENTS_BYTES_MAX: usize = 256 * 1024;
 /// Maximum bytes of a tool's name and of the provider's id of a call together.
 pub const TOOL_NAME_BYTES_MAX: usize = 512;
-/// Maximum bytes that are kept of arguments that are not JSON.
-pub const MALFORMED_ARGUMENTS_BYTES_MAX: usize = 2 * 1024;
+/// Maximum bytes that are kept of arguments that are not a JSON object.
+pub const MALFORMED_ARGUMENTS_BYTES_MAX: usize = 64 * 1024;
 /// Maximum bytes of one line of a model's stream.
 pub const STREAM_LINE_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// Maximum bytes that are kept of the error text of a model provider.

@@ -7,8 +7,8 @@ use crate::{
     persistent_list::PersistentList,
 };
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use std::sync::Arc;
+use serde_json::{Map, Value};
+use std::{borrow::Cow, sync::Arc};
 
 /// One entry of a conversation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -78,11 +78,12 @@ pub struct ProposedCall {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Arguments {
-    /// A JSON value, usually an object; the tool's schema decides.
+    /// A JSON object. Logs of earlier versions may contain other values.
     Json(Value),
-    /// Not JSON: truncated or malformed. Never completed by guessing.
+    /// Not a JSON object: truncated, malformed, or another value. Never completed by guessing.
     Malformed {
-        /// The text as received, truncated to 2 KiB.
+        /// The text as received, truncated to
+        /// [`crate::limits::MALFORMED_ARGUMENTS_BYTES_MAX`].
         raw: String,
         /// Description of the problem, for the model.
         error: String,
@@ -90,11 +91,28 @@ pub enum Arguments {
 }
 
 impl Arguments {
-    /// Returns the value, or an empty object if it is malformed: providers accept only JSON back.
+    /// Returns the value, or an empty object if it is malformed.
     pub fn to_value(&self) -> Value {
         match self {
             Self::Json(value) => value.clone(),
-            Self::Malformed { .. } => Value::Object(serde_json::Map::new()),
+            Self::Malformed { .. } => Value::Object(Map::new()),
+        }
+    }
+
+    /// Returns the object; `None` if the model wrote something else.
+    pub fn as_object(&self) -> Option<&Map<String, Value>> {
+        match self {
+            Self::Json(value) => value.as_object(),
+            Self::Malformed { .. } => None,
+        }
+    }
+
+    /// Returns what the model wrote instead of a JSON object; `None` if it wrote an object.
+    pub fn unparsed_text(&self) -> Option<Cow<'_, str>> {
+        match self {
+            Self::Json(Value::Object(_)) => None,
+            Self::Json(value) => Some(Cow::Owned(value.to_string())),
+            Self::Malformed { raw, .. } => Some(Cow::Borrowed(raw)),
         }
     }
 }

@@ -140,7 +140,8 @@ fn m1_anthropic_request_has_documented_form() {
                 {"type": "redacted_thinking", "data": "xyz"},
                 {"type": "text", "text": "Let me see."},
                 {"type": "tool_use", "id": "toolu_1", "name": "add", "input": {"x": 1}},
-                {"type": "tool_use", "id": "toolu_2", "name": "add", "input": {}},
+                {"type": "tool_use", "id": "toolu_2", "name": "add",
+                 "input": {"_unparsed": "{\"x\":"}},
             ]},
             {"role": "user", "content": [
                 {"type": "tool_result", "tool_use_id": "toolu_1", "content": "2"},
@@ -170,18 +171,51 @@ fn m1_openai_request_has_documented_form() {
             {"role": "system", "content": "Be brief."},
             {"role": "user", "content": "Hello"},
             {"role": "assistant", "content": "Let me see.\n",
-             "tool_calls": [function("toolu_1", "{\"x\":1}"), function("toolu_2", "{}")]},
+             "tool_calls": [function("toolu_1", "{\"x\":1}"), function("toolu_2", r#"{"_unparsed":"{\"x\":"}"#)]},
             {"role": "tool", "tool_call_id": "toolu_1", "content": "2"},
             {"role": "tool", "tool_call_id": "toolu_2", "content": "error: no JSON"},
             {"role": "user", "content": "And?"},
         ],
     });
     assert_eq!(openai_body(&conversation()), expected);
-    let options = openai::EncodeOptions { legacy_max_tokens: true, sends_reasoning: true };
+    let options = openai::EncodeOptions {
+        legacy_max_tokens: true,
+        sends_reasoning: true,
+        sends_exact_arguments: true,
+    };
     let body = openai::encode(&conversation(), options);
     let body: Value = serde_json::from_slice(&body).unwrap();
     assert_eq!((&body["max_tokens"], &body["max_completion_tokens"]), (&json!(4096), &Value::Null));
     assert_eq!(body["messages"][2]["reasoning_content"], "hmhm");
+    let calls = &body["messages"][2]["tool_calls"];
+    assert_eq!(calls, &json!([function("toolu_1", "{\"x\":1}"), function("toolu_2", "{\"x\":")]));
+}
+
+#[test]
+fn m2_model_reads_what_it_wrote_instead_of_an_object() {
+    let malformed = |raw: &str| Arguments::Malformed { raw: raw.to_owned(), error: "e".to_owned() };
+    for (arguments, object, exact) in [
+        (malformed("{'x': 1}"), json!({"_unparsed": "{'x': 1}"}), "{'x': 1}"),
+        (malformed("[1]"), json!({"_unparsed": "[1]"}), "[1]"),
+        // As in logs of earlier versions.
+        (Arguments::Json(json!(["a"])), json!({"_unparsed": "[\"a\"]"}), "[\"a\"]"),
+        // The model wrote nothing.
+        (malformed(" "), json!({}), "{}"),
+        (Arguments::Json(json!({"x": 1})), json!({"x": 1}), r#"{"x":1}"#),
+    ] {
+        let calls = vec![call(1, "toolu_1", "add", arguments.clone())];
+        let messages = vec![user("Hello"), assistant_message("", vec![], calls)];
+        let request = request(messages, vec![]);
+        let anthropic = &anthropic_body(&request)["messages"][1]["content"][0]["input"];
+        assert_eq!(anthropic, &object, "{arguments:?}");
+        let compatible = &openai_body(&request)["messages"][2]["tool_calls"][0]["function"];
+        let compatible = compatible["arguments"].as_str().unwrap();
+        assert_eq!(serde_json::from_str::<Value>(compatible).unwrap(), object, "{arguments:?}");
+        let options = openai::EncodeOptions { sends_exact_arguments: true, ..Default::default() };
+        let openai: Value = serde_json::from_slice(&openai::encode(&request, options)).unwrap();
+        let function = &openai["messages"][2]["tool_calls"][0]["function"];
+        assert_eq!(function["arguments"], exact, "{arguments:?}");
+    }
 }
 
 #[test]

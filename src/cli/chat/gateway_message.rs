@@ -40,7 +40,13 @@ pub(super) enum GatewayMessage {
         usage: RequestUsage,
     },
     #[serde(rename = "tool.call")]
-    Call { tool_call_id: String, tool_name: String, args: Value },
+    Call {
+        tool_call_id: String,
+        tool_name: String,
+        args: Value,
+        #[serde(default)]
+        arguments_text: Option<String>,
+    },
     #[serde(rename = "tool.result")]
     Result {
         tool_call_id: String,

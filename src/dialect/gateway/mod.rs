@@ -13,7 +13,7 @@ mod server_message;
 pub use client_message::{ClientMessage, ClientMessageError, EditedStep, decode};
 pub use server_message::{GatewayFrame, GatewayOutcome, GatewayRisk, GatewayUsage, ServerMessage};
 
-use super::{agent, approval_request::ApprovalRequestView};
+use super::{CallArguments, agent, approval_request::ApprovalRequestView};
 use crate::redaction::Redactor;
 use greenroom_actors::feed::{FeedItem, FeedKind};
 use greenroom_core::{
@@ -253,11 +253,13 @@ fn encode_call_event(
         is_error,
     };
     if let E::ToolCallStarted { call_id, tool, arguments, .. } = event {
+        let CallArguments { object, text } = CallArguments::from(&**arguments);
         messages.push(ServerMessage::ToolCall {
             request_id: request_id(),
             tool_call_id: *call_id,
             tool_name: tool.clone(),
-            args: redactor.redact_value(agent::call_arguments(arguments).into()),
+            args: redactor.redact_value(Value::Object(object.into_owned())),
+            arguments_text: text.map(|text| redactor.redact_text(&text).into_owned()),
         });
     } else if let E::ToolCallCompleted { call_id, tool, output } = event {
         messages.push(result(call_id, tool, agent::tool_result(output).into(), false));

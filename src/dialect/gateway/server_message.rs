@@ -77,8 +77,11 @@ pub enum ServerMessage {
         tool_call_id: CallId,
         /// The tool.
         tool_name: String,
-        /// The arguments.
+        /// The arguments; empty if the model wrote no JSON object.
         args: Value,
+        /// What the model wrote instead of a JSON object.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        arguments_text: Option<String>,
     },
     /// The end of a call.
     #[serde(rename = "tool.result")]

@@ -5,7 +5,7 @@ use super::super::{
     commands::SubmittedMessage,
     stream_filter::{FilterMatch, StreamFilter},
 };
-use crate::dialect::agent;
+use crate::dialect::{CallArguments, agent};
 use greenroom_actors::{
     feed::{DeliveryOutcome, FeedItem, FeedKind, Outlet},
     subscriber::StopSubscriber,
@@ -22,8 +22,8 @@ use greenroom_core::{
     usage::ModelUsage,
 };
 use serde::Serialize;
-use serde_json::Value;
-use std::{cell::RefCell, rc::Rc, sync::Arc};
+use serde_json::{Map, Value};
+use std::{borrow::Cow, cell::RefCell, rc::Rc, sync::Arc};
 use tokio::sync::Notify;
 use utoipa::ToSchema;
 
@@ -75,8 +75,12 @@ pub(super) struct ToolCallResult {
     call_id: CallId,
     /// Name of the tool.
     tool: String,
-    /// The arguments.
-    input: Value,
+    /// The arguments; empty if the model wrote no JSON object.
+    #[schema(value_type = Object)]
+    input: Map<String, Value>,
+    /// What the model wrote instead of a JSON object.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    arguments_text: Option<String>,
     /// The step that proposed it.
     iteration: Option<u32>,
     /// The output: structured if the tool returned structured content, otherwise text.
@@ -205,10 +209,12 @@ impl CollectedRun {
             return false;
         }
         if let SessionEvent::ToolCallStarted { call_id, tool, arguments, .. } = &record.event {
+            let CallArguments { object, text } = CallArguments::from(&**arguments);
             self.calls.push(ToolCallResult {
                 call_id: *call_id,
                 tool: tool.clone(),
-                input: agent::call_arguments(arguments).into(),
+                input: object.into_owned(),
+                arguments_text: text.map(Cow::into_owned),
                 iteration: record.step,
                 result: None,
                 error: None,

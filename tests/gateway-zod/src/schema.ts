@@ -106,7 +106,8 @@ export const ToolCall = z.strictObject({
   requestId: id,
   toolCallId: uuid,
   toolName: z.string(),
-  args: z.unknown(),
+  args: z.record(z.string(), z.unknown()),
+  argumentsText: z.string().optional(),
   sessionId: uuid.optional(),
   ...withCursor,
 });
@@ -150,7 +151,7 @@ export const ToolApprovalRequest = z.strictObject({
   requestId: id,
   toolCallId: uuid,
   toolName: z.string(),
-  args: z.unknown(),
+  args: z.record(z.string(), z.unknown()),
   risk,
   approvalId: uuid,
   sessionId: uuid.optional(),
@@ -168,7 +169,7 @@ export const PreflightChecklist = z.strictObject({
     z.strictObject({
       description: z.string(),
       toolName: z.string().optional(),
-      arguments: z.unknown().optional(),
+      arguments: z.record(z.string(), z.unknown()).optional(),
       risk,
       needsApproval: z.boolean(),
     }),

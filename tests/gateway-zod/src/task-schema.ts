@@ -17,6 +17,7 @@ export const ToolCall = z.looseObject({
   type: z.literal("tool_call"),
   ...callMembers,
   tool_input: z.record(z.string(), z.unknown()),
+  arguments_text: z.string().optional(),
 });
 
 const ToolSuccess = z.looseObject({

@@ -97,7 +97,7 @@ export interface CallCost {
 export interface PlanStep {
   call_id: string;
   tool: string;
-  arguments: Json;
+  arguments: JsonObject;
   digest: string;
   risk: Risk;
   description?: string;
@@ -110,7 +110,7 @@ export interface ChecklistStep {
   position: number;
   description: string;
   toolName?: string;
-  arguments?: Json;
+  arguments?: JsonObject;
   risk?: Risk;
   needsApproval?: boolean;
   cost?: CallCost | null;

@@ -72,7 +72,8 @@ export function eventSummary(frame: Frame): string {
   }
   if (body.tool) parts.push(String(body.tool));
   if (isObject(body.plan)) parts.push(String(body.plan.purpose ?? ""), String(body.plan.max_risk_level ?? ""));
-  if (body.arguments !== undefined) parts.push(formatValue(body.arguments));
+  const callArguments = body.arguments_text ?? body.arguments;
+  if (callArguments !== undefined) parts.push(formatValue(callArguments));
   if (body.result !== undefined) parts.push(`→ ${formatValue(body.result)}`);
   if (body.iteration !== undefined) parts.push(`iteration ${String(body.iteration)}`, String(body.model ?? ""));
   if (body.attempt !== undefined && body.iteration === undefined) parts.push(`attempt ${String(body.attempt)}`);

@@ -238,7 +238,7 @@ const HANDLERS: Record<string, Handler> = {
   tool_call_started(draft, frame, body) {
     const call_id = str(body.call_id);
     draft.calls[call_id] = {
-      call_id, tool: str(body.tool), arguments: body.arguments ?? null, risk: (str(body.risk) || "write_high_risk") as Risk,
+      call_id, tool: str(body.tool), arguments: obj(body.arguments) ?? {}, argumentsText: strOrNull(body.arguments_text), risk: (str(body.risk) || "write_high_risk") as Risk,
       digest: str(body.digest), step: frame.step, at: frame.at, seq: frame.seq ?? 0, phase: "proposed",
       allowedBy: null, edit: null, attempts: [], retryUntil: null, progress: null, result: undefined,
       truncated: false, cached: false, error: null, reason: null, retriesExhausted: false, requiredLevel: null,

@@ -30,7 +30,9 @@ export interface Feedback<T> {
 export interface Call {
   call_id: string;
   tool: string;
-  arguments: Json;
+  arguments: JsonObject;
+  /** What the model wrote instead of a JSON object as arguments. */
+  argumentsText: string | null;
   risk: Risk;
   digest: string;
   step: number | null;

@@ -135,10 +135,9 @@ fn format_message(message: &Message, bytes_max: usize) -> String {
                 text.push_str(&format!("Assistant: {}\n\n", shown(&message.text)));
             }
             for call in &message.calls {
-                let arguments = match &call.arguments {
-                    Arguments::Json(value) => value.to_string(),
-                    Arguments::Malformed { raw, .. } => raw.clone(),
-                };
+                let unparsed = call.arguments.unparsed_text();
+                let arguments =
+                    unparsed.unwrap_or_else(|| call.arguments.to_value().to_string().into());
                 text.push_str(&format!("Call of {}: {}\n\n", call.tool, shown(&arguments)));
             }
             text

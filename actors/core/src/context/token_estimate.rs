@@ -43,7 +43,7 @@ fn assistant_message_bytes(message: &AssistantMessage) -> u64 {
     });
     let calls = message.calls.iter().map(|call| match &call.arguments {
         Arguments::Json(value) => call.tool.len() as u64 + estimate_json_bytes(value),
-        Arguments::Malformed { .. } => call.tool.len() as u64 + 2,
+        Arguments::Malformed { raw, .. } => (call.tool.len() + raw.len()) as u64 + 2,
     });
     (message.text.len() + reasoning.sum::<usize>()) as u64 + calls.sum::<u64>()
 }

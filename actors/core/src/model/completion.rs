@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     context::token_estimate,
-    json::validate_value,
+    json::{validate_object, validate_value},
     limits,
     message::{Arguments, AssistantMessage, ProposedCall, Reasoning},
     usage::TokenUsage,
@@ -138,7 +138,8 @@ impl MessageBuilder {
         &self.text
     }
 
-    /// Returns the message. Calls with arguments that are not JSON are kept as malformed.
+    /// Returns the message. Calls with arguments that are not a JSON object are kept as
+    /// malformed.
     pub fn into_completion(self) -> Completion {
         // The last call of a partial message may be incomplete.
         let cut = MessageCut::from_stop_reason(self.stop_reason);
@@ -229,9 +230,10 @@ impl CallDraft {
 }
 
 fn parse_arguments(text: &str) -> Result<Value, String> {
-    let value = serde_json::from_str(text)
+    let value: Value = serde_json::from_str(text)
         .map_err(|error| format!("the arguments are not valid JSON: {error}"))?;
     validate_value(&value).map_err(|problem| format!("the arguments are {problem}"))?;
+    validate_object(&value).map_err(|problem| format!("the arguments are {problem}"))?;
     Ok(value)
 }
 
@@ -275,11 +277,28 @@ mod tests {
 
     #[test]
     fn x4_arguments_nested_too_deep_are_malformed() {
-        let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+        let nested = |levels: usize| {
+            format!("{{\"a\":{}{}}}", "[".repeat(levels - 1), "]".repeat(levels - 1))
+        };
         assert!(matches!(arguments(&[&nested(64)], StopReason::ToolUse), Arguments::Json(_)));
         let too_deep = arguments(&[&nested(65)], StopReason::ToolUse);
         let Arguments::Malformed { error, .. } = too_deep else { panic!("{too_deep:?}") };
         assert_eq!(error, "the arguments are nested deeper than 64 levels");
+    }
+
+    #[test]
+    fn m2_arguments_that_are_no_object_are_malformed() {
+        for (text, kind) in [
+            ("null", "null"),
+            ("true", "a boolean"),
+            ("1", "a number"),
+            ("\"{}\"", "a string"),
+            (" [1] ", "an array"),
+        ] {
+            let error = format!("the arguments are not a JSON object but {kind}");
+            let expected = Arguments::Malformed { raw: text.to_owned(), error };
+            assert_eq!(arguments(&[text], StopReason::ToolUse), expected);
+        }
     }
 
     #[test]

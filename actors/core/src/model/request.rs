@@ -20,6 +20,8 @@ use std::{borrow::Cow, collections::BTreeSet, sync::Arc};
 pub const TOOL_NAME_CHARS_MAX: usize = 64;
 /// Initial capacity for an encoded request; most requests fit into it.
 const REQUEST_BYTES_INITIAL: usize = 8 * 1024;
+/// The key under which the model reads arguments that are not a JSON object.
+const UNPARSED_KEY: &str = "_unparsed";
 /// The result of a call without a result in the conversation.
 pub(super) const NO_RESULT: &str = "error: the call has no recorded result";
 /// The result of a call that returned no text.
@@ -86,7 +88,10 @@ pub(super) struct CallWithResult<'a> {
     pub(super) id: Cow<'a, str>,
     /// The tool's name in the form of [`wire_tool_name`].
     pub(super) tool: Cow<'a, str>,
+    /// The arguments, or an object with the model's text as [`UNPARSED_KEY`].
     pub(super) arguments: Cow<'a, Map<String, Value>>,
+    /// What the model wrote instead of a JSON object.
+    pub(super) unparsed_arguments: Option<Cow<'a, str>>,
     /// Not blank.
     pub(super) result: &'a str,
     pub(super) is_error: bool,
@@ -152,6 +157,7 @@ fn pair_with_result<'a>(
         id,
         tool: wire_tool_name(&call.tool),
         arguments: argument_object(&call.arguments),
+        unparsed_arguments: call.arguments.unparsed_text(),
         result: if text.trim().is_empty() { NO_OUTPUT } else { text },
         is_error,
     }
@@ -178,13 +184,15 @@ fn unique_call_id<'a>(
     id
 }
 
-/// Returns the arguments as an object, the only form that providers accept back. For other arguments,
-/// the call's error result describes the problem to the model.
+/// Returns the arguments as an object, the only form that most providers accept back. The model reads
+/// in it what it wrote instead, and in the call's error result what is wrong with it.
 fn argument_object(arguments: &Arguments) -> Cow<'_, Map<String, Value>> {
-    match arguments {
-        Arguments::Json(Value::Object(object)) => Cow::Borrowed(object),
-        Arguments::Json(_) | Arguments::Malformed { .. } => Cow::Owned(Map::new()),
+    if let Some(object) = arguments.as_object() {
+        return Cow::Borrowed(object);
     }
+    let unparsed = arguments.unparsed_text().filter(|text| !text.trim().is_empty());
+    let member = unparsed.map(|text| (UNPARSED_KEY.to_owned(), text.into()));
+    Cow::Owned(member.into_iter().collect())
 }
 
 /// Converts `name` into a form that every provider accepts: 1 to 64 of `a-z A-Z 0-9 _ -`. The model

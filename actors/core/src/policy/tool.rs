@@ -9,7 +9,7 @@ use crate::{
     call::RetryPolicy,
     context::token_estimate,
     ids::ToolName,
-    json::{is_deeper, validate_value},
+    json::{is_deeper, validate_object, validate_value},
     limits,
 };
 use serde_json::Value;
@@ -93,6 +93,7 @@ impl Tool {
             Err(reason) => return Err(format!("the tool's input schema is not valid: {reason}")),
         };
         validate_value(arguments).map_err(|problem| format!("the arguments are {problem}"))?;
+        validate_object(arguments).map_err(|problem| format!("the arguments are {problem}"))?;
         if let Some(depth_max) = super::schema::arguments_depth_max(&self.input_schema)
             && is_deeper(arguments, depth_max)
         {

@@ -3,6 +3,7 @@
 use crate::{
     call::RetryPolicy,
     ids::ToolName,
+    json::validate_object,
     limits::{
         PREFLIGHT_STEPS_MAX, PREFLIGHT_TEXT_BYTES_MAX, PREFLIGHT_WARNINGS_MAX,
         TOOL_RESULT_BYTES_DEFAULT,
@@ -86,6 +87,9 @@ impl PreflightPlan {
                 step.description = format!("Call {tool}");
             }
             step.arguments = step.arguments.take().filter(|arguments| !arguments.is_null());
+            step.arguments.as_ref().map_or(Ok(()), validate_object).map_err(|problem| {
+                format!("step {position} of the model's plan: the arguments are {problem}")
+            })?;
         }
         self.warnings.truncate(PREFLIGHT_WARNINGS_MAX);
         self.warnings.iter_mut().for_each(shorten);
@@ -212,6 +216,10 @@ mod tests {
             (json!({"steps": []}), "has no steps"),
             (json!({"steps": many}), "65 steps; the limit is 64"),
             (json!({"steps": [{"description": "a"}, {}]}), "step 2 of the model's plan is empty"),
+            (
+                json!({"steps": [{"tool": "read", "arguments": "{\"n\":1}"}]}),
+                "step 1 of the model's plan: the arguments are not a JSON object but a string",
+            ),
             (json!({"steps": [{"tool": "x".repeat(2000)}]}), "tool name is longer than 1024 bytes"),
         ] {
             let error = parse(plan.clone()).unwrap_err();

@@ -56,9 +56,10 @@ impl ChatMachine {
                 out.extend(notice.map(ChatEffect::Show));
                 out.push(ChatEffect::Show(render::outcome_line(outcome, usage)));
             }
-            GatewayMessage::Call { tool_call_id, tool_name, args } => {
+            GatewayMessage::Call { tool_call_id, tool_name, args, arguments_text } => {
                 self.end_text(out);
                 self.model_retry = None;
+                let args = arguments_text.map_or(args, Value::String);
                 self.calls.insert(tool_call_id, tool_name, args);
             }
             GatewayMessage::Result { tool_call_id, tool_name, result, is_error } => {

@@ -42,7 +42,7 @@ export const CallCard = memo(function CallCard({ call, session_id }: { call: Cal
         <summary>
           <span class="call-icon"><Icon name={style.icon} size={15} /></span>
           <code class="tool-name"><EscapedText text={call.tool} /></code>
-          <span class="call-summary">{formatArguments(call.edit?.arguments ?? call.arguments)}</span>
+          <span class="call-summary">{formatArguments(call.edit?.arguments ?? call.argumentsText ?? call.arguments)}</span>
           {call.verdicts.map((rating) => <Badge key={rating.by} tone={CALL_RATINGS[rating.value].tone} title={`${CALL_RATINGS[rating.value].title}, rated by ${rating.by}`}>{CALL_RATINGS[rating.value].label.toLowerCase()}</Badge>)}
           <span class="call-state">
             {call.phase === "backing_off" && call.retryUntil
@@ -97,7 +97,9 @@ function CallDetail({ call, session_id }: { call: Call; session_id: string }) {
   return (
     <div class="call-detail">
       <section><h3>Arguments</h3>
-        {call.edit ? <ArgumentDiff before={call.arguments} after={call.edit.arguments} /> : <JsonView value={call.arguments} label="arguments" />}
+        {call.edit ? <ArgumentDiff before={call.arguments} after={call.edit.arguments} /> : call.argumentsText !== null
+          ? <><p class="hint">Not a JSON object. The model wrote:</p><pre class="raw-value"><EscapedText text={call.argumentsText} /></pre></>
+          : <JsonView value={call.arguments} label="arguments" />}
         {call.edit?.reason && <p class="hint">edited: {call.edit.reason}</p>}
       </section>
       {call.attempts.length > 1 && (

@@ -5,7 +5,7 @@ use crate::{
     model::request::{self, CallWithResult, ModelRequest, Turn},
 };
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use std::borrow::Cow;
 
 /// Maximum length of a call id that OpenAI accepts.
@@ -20,6 +20,9 @@ pub struct EncodeOptions {
     /// Sends thinking back as `reasoning_content`, which some reasoning models require between calls
     /// and OpenAI rejects.
     pub sends_reasoning: bool,
+    /// Sends arguments that are not a JSON object back exactly as the model wrote them, which OpenAI
+    /// accepts. Many compatible servers parse the text and fail.
+    pub sends_exact_arguments: bool,
 }
 
 /// Encodes the body of `POST /chat/completions`.
@@ -139,8 +142,8 @@ struct WireCall<'a> {
 #[derive(Serialize)]
 struct CalledFunction<'a> {
     name: &'a str,
-    /// A JSON object as text.
-    arguments: String,
+    /// A JSON object as text, or what the model wrote instead.
+    arguments: Cow<'a, str>,
 }
 
 fn encode_messages<'a>(
@@ -180,7 +183,7 @@ fn assistant_message<'a>(
         kind: FUNCTION,
         function: CalledFunction {
             name: &exchange.tool,
-            arguments: arguments_text(&exchange.arguments),
+            arguments: arguments_text(exchange, options),
         },
     });
     let content = Some(message.text.as_str()).filter(|text| !text.trim().is_empty());
@@ -208,8 +211,14 @@ fn tool_message<'a>(exchange: &'a CallWithResult<'a>) -> WireMessage<'a> {
     WireMessage::Tool { tool_call_id, content }
 }
 
-fn arguments_text(arguments: &Map<String, Value>) -> String {
-    serde_json::to_string(arguments).expect("maps with text keys are always JSON")
+fn arguments_text<'a>(exchange: &'a CallWithResult<'a>, options: EncodeOptions) -> Cow<'a, str> {
+    let exact = exchange.unparsed_arguments.as_deref().filter(|text| !text.trim().is_empty());
+    match exact.filter(|_| options.sends_exact_arguments) {
+        Some(text) => Cow::Borrowed(text),
+        None => serde_json::to_string(&exchange.arguments)
+            .expect("maps with text keys are always JSON")
+            .into(),
+    }
 }
 
 fn is_valid_call_id(id: &str) -> bool {

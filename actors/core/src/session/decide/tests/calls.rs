@@ -26,7 +26,7 @@ fn t3_invalid_calls_fail_at_once_with_reason() {
         tool_call_started c4 read_strict read_only @r1.1
         tool_call_failed c4 InvalidArguments (the arguments: \"n\" is a required property) @r1.1
         tool_call_started c5 read_strict read_only @r1.1
-        tool_call_failed c5 InvalidArguments (the arguments: value is not of type \"object\") @r1.1
+        tool_call_failed c5 InvalidArguments (the arguments are not a JSON object but an array) @r1.1
         step_started a2 #1 small @r1.2
         message_started M2 @r1.2
         > start_model a2 M2 @r1.2
