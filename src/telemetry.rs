@@ -233,7 +233,7 @@ impl Meter for SessionMeter {
 fn record_run_end(agent: &AgentName, outcome: &'static str, usage: ModelUsage) {
     let agent = agent.to_string();
     counter!("greenroom_runs_total", "agent" => agent.clone(), "outcome" => outcome).increment(1);
-    let TokenUsage { input_tokens, output_tokens, cached_tokens } = usage.tokens;
+    let TokenUsage { input_tokens, output_tokens, cached_tokens, estimated: _ } = usage.tokens;
     for (kind, tokens) in
         [("input", input_tokens), ("output", output_tokens), ("cached", cached_tokens)]
     {

@@ -26,6 +26,7 @@ use greenroom_core::{
     scrub::Scrubber,
     session::{Input, ModelAttemptFailure},
     trace_context::TraceContext,
+    usage::TokenUsage,
 };
 use std::sync::Arc;
 
@@ -125,8 +126,15 @@ impl LlmStream {
             return;
         }
         let streamed = self.streamed;
-        let usage = self.builder.usage();
-        let result = result.map_err(|failure| ModelAttemptFailure { failure, streamed, usage });
+        let usage = |failure: &ModelFailure| match self.builder.is_empty() && failure.is_free() {
+            true => TokenUsage::default(),
+            false => self.builder.usage(),
+        };
+        let result = result.map_err(|failure| ModelAttemptFailure {
+            usage: usage(&failure),
+            failure,
+            streamed,
+        });
         let attempt_id = self.attempt.attempt_id;
         self.attempt.session.send(Fact(Input::ModelFinished { attempt_id, result }));
     }

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 pub struct CallArguments<'a> {
     /// The arguments; empty if the model wrote no JSON object.
     pub object: Cow<'a, Map<String, Value>>,
-    /// What the model wrote instead of a JSON object.
+    /// The model's text in place of a JSON object.
     pub text: Option<Cow<'a, str>>,
 }
 

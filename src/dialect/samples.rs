@@ -267,8 +267,6 @@ fn call_payloads() -> Vec<(&'static str, Value)> {
             "tool_call_started",
             started(json!({"malformed": {"raw": "{\"n\":", "error": "cut off"}})),
         ),
-        // As in logs of earlier versions.
-        ("tool_call_started", started(json!({"json": ["not", "an object"]}))),
         (
             "tool_call_allowed",
             json!({"call_id": CALL, "digest": DIGEST, "by": {"kind": "policy", "why": "read-only"}}),

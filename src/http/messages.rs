@@ -117,7 +117,7 @@ struct MessageCall {
     /// The arguments; empty if the model wrote no JSON object.
     #[schema(value_type = Object)]
     arguments: Map<String, Value>,
-    /// What the model wrote instead of a JSON object.
+    /// The model's text in place of a JSON object.
     #[serde(skip_serializing_if = "Option::is_none")]
     arguments_text: Option<String>,
     /// Absent for a call that was copied by a fork.

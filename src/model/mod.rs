@@ -102,7 +102,8 @@ impl ModelClient for HttpModelClient {
     ) -> BoxStream<'static, Result<Vec<Delta>, ModelFailure>> {
         let Some(endpoint) = self.endpoints.get(&request.model).cloned() else {
             let failure = format!("the model `{}` is not configured", request.model);
-            return stream::once(async { Err(ModelFailure::permanent(failure)) }).boxed();
+            let failure = ModelFailure::permanent(failure).into_unsent();
+            return stream::once(async { Err(failure) }).boxed();
         };
         request.model.clone_from(&endpoint.config.model);
         let (clock, redactor) = (self.clock.clone(), self.redactor.clone());
@@ -297,10 +298,11 @@ fn connection_failure(error: &reqwest::Error) -> ModelFailure {
     while let Some(deeper) = source.and_then(|source| source.source()) {
         source = Some(deeper);
     }
-    match source {
+    let failure = match source {
         Some(source) => ModelFailure::temporary(format!("{kind}: {source}")),
         None => ModelFailure::temporary(kind),
-    }
+    };
+    if error.is_connect() { failure.into_unsent() } else { failure }
 }
 
 #[cfg(test)]

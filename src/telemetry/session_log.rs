@@ -48,7 +48,7 @@ pub(super) struct LogLine<'a> {
     reason: Option<Cow<'a, str>>,
     error: Option<&'a str>,
     input: Option<LogText<'a>>,
-    /// What the model wrote instead of a JSON object as `input`.
+    /// The model's text in place of a JSON object.
     arguments_text: Option<Cow<'a, str>>,
     result: Option<LogText<'a>>,
     /// True if the call may have taken effect although it failed.

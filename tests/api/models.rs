@@ -15,6 +15,7 @@ on_both_wires!(
     m3_overloaded_provider_is_retried,
     m3_long_retry_after_fails_the_run_and_names_the_time,
     m3_broken_stream_restarts_the_step,
+    m6_lost_usage_has_unknown_cost,
     m3_stalled_stream_restarts_the_step,
     m3_rejected_api_key_fails_the_run_and_is_not_shown,
     m3_unavailable_provider_fails_the_run,
@@ -149,6 +150,28 @@ async fn m3_broken_stream_restarts_the_step(wire: ProviderProtocol) {
         };
         assert_eq!(text(false), COMPLETE_TEXT);
         assert!(COMPLETE_TEXT.starts_with(&text(true)) && text(true).len() < COMPLETE_TEXT.len());
+    }
+}
+
+async fn m6_lost_usage_has_unknown_cost(wire: ProviderProtocol) {
+    let price = "price = { input = 1000, output = 1000 }";
+    for (fault, is_known) in
+        [("fail = { status = 503, times = 1 }", true), ("error = { after = 20, times = 1 }", false)]
+    {
+        let script = failing_script(fault);
+        let setup = TestServerBuilder::with_script(wire, &script).with_model_config(price);
+        let server = setup.start().await;
+        let session = server.create_session_at(1).await;
+        let frames = server.chat_to_end(&session, "go").await;
+        for kind in ["step_retrying", "done"] {
+            let usage = &single_frame(&frames, kind).data["usage"];
+            assert_eq!(usage["cost_usd"].is_number(), is_known, "{fault}: {kind}: {usage}");
+            assert_eq!(usage["estimated"].is_null(), is_known, "{fault}: {kind}: {usage}");
+            let estimate = usage["estimated_cost_usd"].as_f64();
+            assert_eq!(estimate.is_some_and(|usd| usd > 0.0), !is_known, "{kind}: {usage}");
+        }
+        let input_tokens = &single_frame(&frames, "step_retrying").data["usage"]["input_tokens"];
+        assert_eq!(input_tokens == &json!(0), is_known, "{fault}: {input_tokens}");
     }
 }
 

@@ -93,8 +93,14 @@ pub(crate) fn session_row(n: u32, owner: &str, status: SessionStatus) -> Session
         updated_at: Timestamp(NEW_YEAR + i64::from(n) + 5),
         grants: vec![grant()],
         usage: ModelUsage {
-            tokens: TokenUsage { input_tokens: 12, output_tokens: 3, cached_tokens: 4 },
+            tokens: TokenUsage {
+                input_tokens: 12,
+                output_tokens: 3,
+                cached_tokens: 4,
+                estimated: false,
+            },
             cost_usd: Some(0.1),
+            estimated_cost_usd: None,
         },
     }
 }
@@ -243,8 +249,9 @@ fn session_events() -> Vec<SessionEvent> {
 fn run_events() -> Vec<SessionEvent> {
     use SessionEvent as E;
     let message_id = || MessageId::parse("m").unwrap();
-    let tokens = TokenUsage { input_tokens: u64::MAX, output_tokens: 1, cached_tokens: 0 };
-    let usage = ModelUsage { tokens, cost_usd: None };
+    let tokens =
+        TokenUsage { input_tokens: u64::MAX, output_tokens: 1, cached_tokens: 0, estimated: false };
+    let usage = ModelUsage { tokens, cost_usd: None, estimated_cost_usd: None };
     let until = Timestamp(NEW_YEAR + 1);
     vec![
         E::RunStarted {

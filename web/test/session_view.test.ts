@@ -2,6 +2,7 @@ import { describe, expect, it } from "vitest";
 import { toFlat } from "../src/api/frames";
 import type { Frame } from "../src/api/types";
 import { addUsage, childSessionsOfCall, EMPTY_VIEW, applyFrames, viewForFork, keepContiguous, pendingApprovals, sessionStatus } from "../src/state/session_view";
+import { formatUsage } from "../src/components/format";
 import { runEndBetween } from "../src/state/announcements";
 import { SessionBuilder, USAGE } from "./session_builder";
 
@@ -214,6 +215,9 @@ describe("session view", () => {
     const priced = { ...USAGE, cost_usd: 1 };
     expect(addUsage(priced, priced)).toMatchObject({ cost_usd: 2, input_tokens: 20 });
     expect(addUsage(priced, USAGE).cost_usd).toBeNull();
+    const lost = { ...USAGE, estimated: true };
+    expect(addUsage(addUsage(priced, lost), priced)).toMatchObject({ estimated: true, cost_usd: null, input_tokens: 30 });
+    expect([priced, USAGE, lost].map(formatUsage)).toEqual(["10 in · 5 out · $1.00", "10 in · 5 out", "about 10 in · 5 out · cost unknown"]);
   });
 
   it("m2 keeps arguments as an object and what the model wrote instead as text", () => {

@@ -13,6 +13,9 @@ pub struct TokenUsage {
     pub output_tokens: u64,
     /// The part of `input_tokens` that the provider's cache served.
     pub cached_tokens: u64,
+    /// True if the provider's report of some of these tokens was lost, so that they are an estimate.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub estimated: bool,
 }
 
 impl TokenUsage {
@@ -27,6 +30,7 @@ impl TokenUsage {
             input_tokens: self.input_tokens.saturating_sub(other.input_tokens),
             output_tokens: self.output_tokens.saturating_sub(other.output_tokens),
             cached_tokens: self.cached_tokens.saturating_sub(other.cached_tokens),
+            estimated: self.estimated,
         }
     }
 
@@ -36,6 +40,7 @@ impl TokenUsage {
             input_tokens: self.input_tokens.saturating_add(other.input_tokens),
             output_tokens: self.output_tokens.saturating_add(other.output_tokens),
             cached_tokens: self.cached_tokens.saturating_add(other.cached_tokens),
+            estimated: self.estimated || other.estimated,
         }
     }
 }
@@ -46,44 +51,67 @@ pub struct ModelUsage {
     /// The tokens.
     #[serde(flatten)]
     pub tokens: TokenUsage,
-    /// US dollars; `None` if the price of any of the tokens is unknown, as opposed to 0.
+    /// US dollars; `None` if the price or the number of any of the tokens is unknown, as opposed
+    /// to 0.
     #[serde(default, deserialize_with = "float::deserialize_option")]
     pub cost_usd: Option<f64>,
+    /// US dollars including the estimated tokens; only if `cost_usd` is unknown because of them.
+    #[serde(
+        default,
+        deserialize_with = "float::deserialize_option",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub estimated_cost_usd: Option<f64>,
 }
 
 impl Default for ModelUsage {
     /// Returns no tokens at no cost.
     fn default() -> Self {
-        Self { tokens: TokenUsage::default(), cost_usd: Some(0.0) }
+        Self { tokens: TokenUsage::default(), cost_usd: Some(0.0), estimated_cost_usd: None }
     }
 }
 
 impl ModelUsage {
-    /// Computes the cost of tokens at `price`; the cost is unknown if `price` is `None`.
+    /// Computes the cost of tokens at `price`; the cost is unknown if `price` is `None`, and only
+    /// estimated if the tokens are.
     pub fn from_tokens(price: Option<&ModelPrice>, tokens: TokenUsage) -> Self {
         if tokens == TokenUsage::default() {
             return Self::default();
         }
-        Self { tokens, cost_usd: price.map(|price| price.cost_usd(tokens)) }
+        Self::with_counted_cost(
+            tokens,
+            price.map(|price| price.cost_usd(tokens)),
+            !tokens.estimated,
+        )
+    }
+
+    fn with_counted_cost(tokens: TokenUsage, cost: Option<f64>, is_known: bool) -> Self {
+        let (cost_usd, estimated_cost_usd) = if is_known { (cost, None) } else { (None, cost) };
+        Self { tokens, cost_usd, estimated_cost_usd }
+    }
+
+    /// Returns the cost that budgets count: an estimate if a provider's report was lost.
+    pub fn counted_cost_usd(self) -> Option<f64> {
+        self.cost_usd.or(self.estimated_cost_usd)
     }
 
     /// Returns the rest without `other`, which must be a part of `self`. No tokens have no cost.
     pub fn minus(self, other: Self) -> Self {
         let tokens = self.tokens.minus(other.tokens);
-        if tokens == TokenUsage::default() {
+        if tokens.total() == 0 {
             return Self::default();
         }
-        let costs = self.cost_usd.zip(other.cost_usd);
-        Self { tokens, cost_usd: costs.map(|(total, part)| (total - part).max(0.0)) }
+        let costs = self.counted_cost_usd().zip(other.counted_cost_usd());
+        let cost = costs.map(|(total, part)| (total - part).max(0.0));
+        Self::with_counted_cost(tokens, cost, self.cost_usd.is_some())
     }
 
     /// Returns the sum. The cost is known only if both costs are known.
     pub fn plus(self, other: Self) -> Self {
-        let costs = self.cost_usd.zip(other.cost_usd);
-        Self {
-            tokens: self.tokens.plus(other.tokens),
-            cost_usd: costs.map(|(left, right)| left + right),
-        }
+        let costs = self.counted_cost_usd().zip(other.counted_cost_usd());
+        let is_known = self.cost_usd.is_some() && other.cost_usd.is_some();
+        let cost = costs.map(|(left, right)| left + right);
+        Self::with_counted_cost(self.tokens.plus(other.tokens), cost, is_known)
     }
 }
 
@@ -130,10 +158,38 @@ mod tests {
     }
 
     #[test]
+    fn m6_cost_of_lost_usage_is_unknown_and_counted_as_an_estimate() {
+        let price = ModelPrice { input: 1.0, output: 1.0, cached: None };
+        let tokens = TokenUsage { input_tokens: 1_000_000, ..TokenUsage::default() };
+        let known = ModelUsage::from_tokens(Some(&price), tokens);
+        let lost = TokenUsage { estimated: true, ..tokens };
+        let lost = ModelUsage::from_tokens(Some(&price), lost);
+        assert_eq!((lost.cost_usd, lost.estimated_cost_usd), (None, Some(1.0)));
+        let sum = known.plus(lost).plus(known);
+        assert_eq!((sum.cost_usd, sum.counted_cost_usd()), (None, Some(3.0)));
+        assert!(sum.tokens.estimated);
+        assert_eq!(sum.minus(known).counted_cost_usd(), Some(2.0));
+        let unpriced = ModelUsage::from_tokens(None, lost.tokens);
+        assert_eq!((unpriced.cost_usd, unpriced.estimated_cost_usd), (None, None));
+        assert_eq!(sum.plus(unpriced).counted_cost_usd(), None);
+        let encoded = serde_json::to_value(lost).unwrap();
+        let expected = serde_json::json!({
+            "input_tokens": 1_000_000, "output_tokens": 0, "cached_tokens": 0, "estimated": true,
+            "cost_usd": null, "estimated_cost_usd": 1.0,
+        });
+        assert_eq!(encoded, expected);
+        assert_eq!(serde_json::from_value::<ModelUsage>(encoded).unwrap(), lost);
+    }
+
+    #[test]
     fn m6_cached_tokens_have_separate_price() {
         let price = ModelPrice { input: 3.0, output: 15.0, cached: Some(0.3) };
-        let usage =
-            TokenUsage { input_tokens: 1_000_000, output_tokens: 100_000, cached_tokens: 500_000 };
+        let usage = TokenUsage {
+            input_tokens: 1_000_000,
+            output_tokens: 100_000,
+            cached_tokens: 500_000,
+            estimated: false,
+        };
         assert_eq!(price.cost_usd(usage), 1.5 + 0.15 + 1.5);
     }
 }

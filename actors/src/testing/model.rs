@@ -15,7 +15,8 @@ use serde_json::Value;
 use std::{collections::VecDeque, sync::Mutex};
 
 /// The usage of every complete reply.
-const USAGE: TokenUsage = TokenUsage { input_tokens: 10, output_tokens: 5, cached_tokens: 0 };
+const USAGE: TokenUsage =
+    TokenUsage { input_tokens: 10, output_tokens: 5, cached_tokens: 0, estimated: false };
 
 /// One action of a scripted model stream.
 #[derive(Clone, Debug)]

@@ -130,7 +130,8 @@ impl SessionDriver {
         let stop_reason = if calls.is_empty() { StopReason::EndTurn } else { StopReason::ToolUse };
         let text = "Some forty words of text would stand here, more or less.".to_owned();
         let message = AssistantMessage { text, calls, ..AssistantMessage::default() };
-        let usage = TokenUsage { input_tokens: 10, output_tokens: 10, cached_tokens: 0 };
+        let usage =
+            TokenUsage { input_tokens: 10, output_tokens: 10, cached_tokens: 0, estimated: false };
         let result = Ok(Completion { message, usage, stop_reason });
         self.apply_input(Input::ModelFinished { attempt_id: *attempt_id, result })
     }

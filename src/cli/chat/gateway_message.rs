@@ -97,6 +97,8 @@ pub(super) struct RequestUsage {
     pub(super) input_tokens: u64,
     #[serde(default)]
     pub(super) output_tokens: u64,
+    #[serde(default)]
+    pub(super) estimated: bool,
     #[serde(default, rename = "costUSD", deserialize_with = "float::deserialize_option")]
     pub(super) cost_usd: Option<f64>,
 }

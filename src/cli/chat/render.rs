@@ -89,8 +89,10 @@ pub(super) fn stop_notice(stop_reason: &str) -> Option<StyledLine> {
 
 /// Renders the outcome and the usage of a request.
 pub(super) fn outcome_line(outcome: RunOutcome, usage: RequestUsage) -> StyledLine {
-    let cost = usage.cost_usd.map(|usd| format!(", ${usd:.4}")).unwrap_or_default();
-    let tokens = format!("{} tokens in, {} out{cost}", usage.input_tokens, usage.output_tokens);
+    let (about, unknown) = if usage.estimated { ("about ", ", cost unknown") } else { ("", "") };
+    let cost = usage.cost_usd.map_or_else(|| unknown.to_owned(), |usd| format!(", ${usd:.4}"));
+    let (input, output) = (usage.input_tokens, usage.output_tokens);
+    let tokens = format!("{about}{input} tokens in, {output} out{cost}");
     let line = StyledLine::with_indent(0);
     match outcome {
         RunOutcome::Completed => line.styled(Style::Dim, &tokens),

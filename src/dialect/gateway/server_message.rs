@@ -79,7 +79,7 @@ pub enum ServerMessage {
         tool_name: String,
         /// The arguments; empty if the model wrote no JSON object.
         args: Value,
-        /// What the model wrote instead of a JSON object.
+        /// The model's text in place of a JSON object.
         #[serde(skip_serializing_if = "Option::is_none")]
         arguments_text: Option<String>,
     },
@@ -239,7 +239,10 @@ pub struct GatewayUsage {
     pub total_tokens: u64,
     /// Input tokens that the provider's cache served.
     pub cached_tokens: u64,
-    /// Cost in US dollars; `null` if a price is unknown.
+    /// True if the provider's report of some tokens was lost, so that they are an estimate.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub estimated: bool,
+    /// Cost in US dollars; `null` if it is unknown.
     #[serde(rename = "costUSD")]
     pub cost_usd: Option<f64>,
 }
@@ -252,6 +255,7 @@ impl From<&ModelUsage> for GatewayUsage {
             output_tokens: tokens.output_tokens,
             total_tokens: tokens.input_tokens.saturating_add(tokens.output_tokens),
             cached_tokens: tokens.cached_tokens,
+            estimated: tokens.estimated,
             cost_usd: usage.cost_usd,
         }
     }

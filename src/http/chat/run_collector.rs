@@ -78,7 +78,7 @@ pub(super) struct ToolCallResult {
     /// The arguments; empty if the model wrote no JSON object.
     #[schema(value_type = Object)]
     input: Map<String, Value>,
-    /// What the model wrote instead of a JSON object.
+    /// The model's text in place of a JSON object.
     #[serde(skip_serializing_if = "Option::is_none")]
     arguments_text: Option<String>,
     /// The step that proposed it.

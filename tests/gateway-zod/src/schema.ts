@@ -96,6 +96,7 @@ export const ChatStreamEnd = z.strictObject({
     outputTokens: amount,
     totalTokens: amount,
     cachedTokens: amount,
+    estimated: z.literal(true).optional(),
     costUSD: z.number().nonnegative().nullable(),
   }),
   ...withCursor,

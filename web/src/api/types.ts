@@ -39,8 +39,12 @@ export interface Usage {
   input_tokens: number;
   output_tokens: number;
   cached_tokens: number;
-  /** Null if a price is unknown. */
+  /** True if the provider's report of some tokens was lost, so that they are an estimate. */
+  estimated?: boolean;
+  /** Null if a price or the number of tokens is unknown. */
   cost_usd: number | null;
+  /** The cost including the estimated tokens, if it is unknown because of them. */
+  estimated_cost_usd?: number;
 }
 
 /** The settings of a user or of a session. */

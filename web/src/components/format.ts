@@ -71,7 +71,14 @@ export function formatMoney(usd: number | null): string {
 
 /** Formats the tokens of a usage. */
 export function formatTokens(usage: Usage): string {
-  return `${formatCompact(usage.input_tokens)} in · ${formatCompact(usage.output_tokens)} out`;
+  const about = usage.estimated ? "about " : "";
+  return `${about}${formatCompact(usage.input_tokens)} in · ${formatCompact(usage.output_tokens)} out`;
+}
+
+/** Formats the tokens of a usage and their cost. The cost is unknown if the provider's report of the tokens was lost. */
+export function formatUsage(usage: Usage): string {
+  const cost = usage.cost_usd || (usage.cost_usd === null && usage.estimated) ? ` · ${formatMoney(usage.cost_usd)}` : "";
+  return `${formatTokens(usage)}${cost}`;
 }
 
 /** The label of each risk class. */

@@ -32,6 +32,7 @@ export function addUsage(a: Usage, b: Usage): Usage {
     input_tokens: a.input_tokens + b.input_tokens,
     output_tokens: a.output_tokens + b.output_tokens,
     cached_tokens: a.cached_tokens + b.cached_tokens,
+    ...(a.estimated || b.estimated ? { estimated: true } : {}),
     cost_usd: unknown ? null : a.cost_usd! + b.cost_usd!,
   };
 }

@@ -31,7 +31,7 @@ export interface Call {
   call_id: string;
   tool: string;
   arguments: JsonObject;
-  /** What the model wrote instead of a JSON object as arguments. */
+  /** The model's text in place of a JSON object. */
   argumentsText: string | null;
   risk: Risk;
   digest: string;

@@ -13,7 +13,7 @@ use crate::{
         COMPACTION_KEEP_PERCENT, SUMMARY_BYTES_MAX, SUMMARY_INPUT_BYTES_MAX, SUMMARY_PERCENT_MAX,
         SUMMARY_TOKENS_MAX,
     },
-    message::{Arguments, Message, MessageHistory},
+    message::{Message, MessageHistory},
     model::request::{ModelRequest, SystemPrompt},
     session::{ConversationSummary, Run, SessionState},
     text::truncate,

@@ -21,7 +21,7 @@ use serde_json::Value;
 pub struct Completion {
     /// The message. Its calls have nil `call_id`s; the session assigns the ids.
     pub message: AssistantMessage,
-    /// Tokens that the provider reported.
+    /// Tokens that the provider reported, or an estimate if it reported none.
     pub usage: TokenUsage,
     /// Reason why the model stopped.
     pub stop_reason: StopReason,
@@ -34,8 +34,12 @@ pub struct MessageBuilder {
     reasoning: Vec<(u32, Reasoning)>,
     calls: Vec<(u32, CallDraft)>,
     usage: TokenUsage,
+    /// True if the provider has reported tokens.
+    usage_reported: bool,
     /// Bytes that the model wrote since the provider last reported output tokens.
     uncounted_bytes: usize,
+    /// True if the model has stopped. The report before or after that is complete.
+    stopped: bool,
     stop_reason: StopReason,
     finished: bool,
 }
@@ -96,6 +100,7 @@ impl MessageBuilder {
                 return check_limit("bytes of tool arguments", length, bytes_max);
             }
             Delta::Usage(usage) => {
+                self.usage_reported |= usage != TokenUsage::default();
                 if usage.output_tokens > 0 {
                     self.uncounted_bytes = 0;
                 }
@@ -103,7 +108,10 @@ impl MessageBuilder {
                 self.usage.output_tokens = self.usage.output_tokens.max(usage.output_tokens);
                 self.usage.cached_tokens = self.usage.cached_tokens.max(usage.cached_tokens);
             }
-            Delta::Stopped(reason) => self.stop_reason = reason,
+            Delta::Stopped(reason) => {
+                self.stop_reason = reason;
+                self.stopped = true;
+            }
             Delta::Finished => self.finished = true,
         }
         Ok(())
@@ -126,11 +134,21 @@ impl MessageBuilder {
     }
 
     /// Returns the usage of an incomplete message. Providers report most output tokens at the end of
-    /// the message, which was not received; uncounted output is estimated (G6).
+    /// the message. If the end was not received, the uncounted output is estimated (G6).
     pub fn usage(&self) -> TokenUsage {
+        let is_complete = self.usage_reported && self.stopped && self.uncounted_bytes == 0;
+        if is_complete { self.usage } else { self.estimated_usage() }
+    }
+
+    fn estimated_usage(&self) -> TokenUsage {
         let uncounted = token_estimate::estimate_tokens(self.uncounted_bytes as u64);
         let output_tokens = self.usage.output_tokens.saturating_add(uncounted);
-        TokenUsage { output_tokens, ..self.usage }
+        TokenUsage { output_tokens, estimated: true, ..self.usage }
+    }
+
+    /// True if no part of a response was received.
+    pub fn is_empty(&self) -> bool {
+        self.uncounted_bytes == 0 && !self.usage_reported && !self.stopped
     }
 
     /// Returns the text received so far.
@@ -141,6 +159,7 @@ impl MessageBuilder {
     /// Returns the message. Calls with arguments that are not a JSON object are kept as
     /// malformed.
     pub fn into_completion(self) -> Completion {
+        let usage = if self.usage_reported { self.usage } else { self.estimated_usage() };
         // The last call of a partial message may be incomplete.
         let cut = MessageCut::from_stop_reason(self.stop_reason);
         let last = self.calls.len().wrapping_sub(1);
@@ -150,7 +169,7 @@ impl MessageBuilder {
         let calls = self.calls.into_iter().enumerate().map(propose).collect();
         let reasoning = self.reasoning.into_iter().map(|(_, block)| block).collect();
         let message = AssistantMessage { text: self.text, reasoning, calls };
-        Completion { message, usage: self.usage, stop_reason: self.stop_reason }
+        Completion { message, usage, stop_reason: self.stop_reason }
     }
 
     /// Returns the kept part of a message that was stopped: its text and usage. An incomplete thinking
@@ -324,7 +343,12 @@ mod tests {
     #[test]
     fn m2_deltas_are_folded_into_message_in_order() {
         let usage = |input_tokens, output_tokens, cached_tokens| {
-            Delta::Usage(TokenUsage { input_tokens, output_tokens, cached_tokens })
+            Delta::Usage(TokenUsage {
+                input_tokens,
+                output_tokens,
+                cached_tokens,
+                estimated: false,
+            })
         };
         let reasoning = |text: &str| Delta::Reasoning { index: 0, text: text.to_owned() };
         let completion = build([
@@ -360,7 +384,12 @@ mod tests {
                 reasoning: vec![thinking, Reasoning::Redacted { payload: "x".to_owned() }],
                 calls: vec![call("c1", "get_time"), call("c2", "sum")],
             },
-            usage: TokenUsage { input_tokens: 30, output_tokens: 9, cached_tokens: 20 },
+            usage: TokenUsage {
+                input_tokens: 30,
+                output_tokens: 9,
+                cached_tokens: 20,
+                estimated: false,
+            },
             stop_reason: StopReason::ToolUse,
         };
         assert_eq!(completion, expected);
@@ -381,7 +410,12 @@ mod tests {
     #[test]
     fn g6_uncounted_output_tokens_are_estimated() {
         let reported = |output_tokens| {
-            Delta::Usage(TokenUsage { input_tokens: 30, output_tokens, cached_tokens: 20 })
+            Delta::Usage(TokenUsage {
+                input_tokens: 30,
+                output_tokens,
+                cached_tokens: 20,
+                estimated: false,
+            })
         };
         let text = |bytes| Delta::Text("x".repeat(bytes));
         let reasoning = Delta::Reasoning { index: 0, text: "x".repeat(30) };
@@ -404,13 +438,37 @@ mod tests {
                 "{deltas:?}"
             );
         }
-        // The usage of a complete message is not estimated.
         let complete = build([reported(1), text(300), reported(2), Delta::Finished]).unwrap();
         assert_eq!(
             complete.usage,
-            TokenUsage { input_tokens: 30, output_tokens: 2, cached_tokens: 20 }
+            TokenUsage { input_tokens: 30, output_tokens: 2, cached_tokens: 20, estimated: false }
         );
-        assert_eq!(build([text(300), Delta::Finished]).unwrap().usage, TokenUsage::default());
+        let unreported = build([text(300), Delta::Finished]).unwrap().usage;
+        let expected = TokenUsage { output_tokens: 100, estimated: true, ..TokenUsage::default() };
+        assert_eq!(unreported, expected);
+    }
+
+    #[test]
+    fn m6_usage_of_a_cut_message_is_known_only_after_its_last_report() {
+        let reported = |output_tokens| {
+            Delta::Usage(TokenUsage { input_tokens: 30, output_tokens, ..TokenUsage::default() })
+        };
+        let (text, stopped) = (Delta::Text("Hi".to_owned()), Delta::Stopped(StopReason::EndTurn));
+        for (deltas, estimated) in [
+            (vec![], true),
+            (vec![reported(1)], true),
+            (vec![reported(1), text.clone()], true),
+            // OpenAI reports the usage after the stop reason.
+            (vec![text.clone(), stopped.clone()], true),
+            (vec![text.clone(), stopped.clone(), reported(1)], false),
+            // Anthropic reports the usage with the stop reason.
+            (vec![reported(1), text, reported(2), stopped], false),
+        ] {
+            let mut builder = MessageBuilder::default();
+            deltas.iter().cloned().try_for_each(|delta| builder.push(delta)).unwrap();
+            assert_eq!(builder.usage().estimated, estimated, "{deltas:?}");
+            assert_eq!(builder.is_empty(), deltas.is_empty(), "{deltas:?}");
+        }
     }
 
     #[test]

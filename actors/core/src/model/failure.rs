@@ -48,6 +48,9 @@ pub struct ModelFailure {
     /// Time that the provider asks to wait before a retry (`retry-after`), in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
+    /// True if the request did not reach the provider.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unsent: bool,
 }
 
 /// The kind of a failed model call.
@@ -71,6 +74,7 @@ impl ModelFailure {
             message: message.into(),
             status: None,
             retry_after_ms: None,
+            unsent: false,
         }
     }
 
@@ -80,6 +84,7 @@ impl ModelFailure {
         Self {
             kind: ModelFailureKind::CircuitOpen,
             retry_after_ms: u64::try_from(wait.as_millis()).ok(),
+            unsent: true,
             ..Self::temporary(message)
         }
     }
@@ -91,6 +96,7 @@ impl ModelFailure {
             message: message.into(),
             status: None,
             retry_after_ms: None,
+            unsent: false,
         }
     }
 
@@ -106,7 +112,20 @@ impl ModelFailure {
             message: message.into(),
             status: Some(status),
             retry_after_ms: retry_after.map(|d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX)),
+            unsent: false,
         }
+    }
+
+    /// Marks the request as not sent.
+    #[must_use]
+    pub fn into_unsent(self) -> Self {
+        Self { unsent: true, ..self }
+    }
+
+    /// True if the provider spent no tokens on a request of which no part of a response was received:
+    /// it was not sent, or rejected with an error status.
+    pub fn is_free(&self) -> bool {
+        self.unsent || self.status.is_some()
     }
 
     /// Creates the failure for a response that succeeded but is not an event stream. `body` is its

@@ -90,7 +90,7 @@ pub(super) struct CallWithResult<'a> {
     pub(super) tool: Cow<'a, str>,
     /// The arguments, or an object with the model's text as [`UNPARSED_KEY`].
     pub(super) arguments: Cow<'a, Map<String, Value>>,
-    /// What the model wrote instead of a JSON object.
+    /// The model's text in place of a JSON object.
     pub(super) unparsed_arguments: Option<Cow<'a, str>>,
     /// Not blank.
     pub(super) result: &'a str,

@@ -82,6 +82,7 @@ impl CostEstimate {
             input_tokens: planning.input_tokens.saturating_mul(model_calls),
             output_tokens: output_tokens.saturating_mul(model_calls),
             cached_tokens: 0,
+            estimated: false,
         };
         Self {
             input_tokens: tokens.input_tokens,
@@ -129,7 +130,12 @@ mod tests {
 
     #[test]
     fn g14_estimate_scales_planning_usage_by_model_calls() {
-        let planning = TokenUsage { input_tokens: 1_000, output_tokens: 9_000, cached_tokens: 800 };
+        let planning = TokenUsage {
+            input_tokens: 1_000,
+            output_tokens: 9_000,
+            cached_tokens: 800,
+            estimated: false,
+        };
         let price = ModelPrice { input: 1.0, output: 10.0, cached: Some(0.1) };
         let actual = CostEstimate::from_plan_usage(planning, 3, 4_000, Some(&price));
         let expected = CostEstimate {

@@ -365,6 +365,6 @@ pub struct ModelAttemptFailure {
     pub failure: ModelFailure,
     /// True if a part of the message was sent to clients.
     pub streamed: bool,
-    /// Tokens of the attempt, as far as the provider reported them.
+    /// Tokens of the attempt; an estimate if the provider did not report all of them.
     pub usage: TokenUsage,
 }

@@ -154,7 +154,7 @@ impl Projection {
         let Some(metadata) = &after.metadata else { return self };
         let (before, after) = (before.total_usage(), after.total_usage());
         let tokens = after.tokens.total().saturating_sub(before.tokens.total()) as f64;
-        let costs = after.cost_usd.zip(before.cost_usd);
+        let costs = after.counted_cost_usd().zip(before.counted_cost_usd());
         let usd = costs.map_or(0.0, |(after, before)| after - before);
         let amounts = [(BudgetMeasure::Tokens, tokens), (BudgetMeasure::Usd, usd)];
         let entries = amounts.into_iter().filter(|(_, amount)| *amount > 0.0);

@@ -76,11 +76,13 @@ pub(crate) fn openai(chunks: &[&str]) -> Vec<u8> {
     stream.into_bytes()
 }
 
-/// Creates a complete message without calls.
+/// Creates a complete message without calls. Without input tokens, the usage is not reported, and the
+/// output tokens are an estimate.
 pub(crate) fn text_completion(text: &str, usage: [u64; 3], stop_reason: StopReason) -> Completion {
     let [input_tokens, output_tokens, cached_tokens] = usage;
     let message = AssistantMessage { text: text.to_owned(), ..AssistantMessage::default() };
-    let usage = TokenUsage { input_tokens, output_tokens, cached_tokens };
+    let usage =
+        TokenUsage { input_tokens, output_tokens, cached_tokens, estimated: input_tokens == 0 };
     Completion { message, usage, stop_reason }
 }
 
@@ -251,7 +253,7 @@ fn openai_streams() -> Vec<Fixture> {
                 r#"{"choices":[{"index":0,"delta":{"function_call":{"arguments":"\"b\":2}"}}}]}"#,
                 r#"{"choices":[{"index":0,"delta":{},"finish_reason":"function_call"}]}"#,
             ]),
-            expected: calls_completion([0, 0, 0], vec![call("", "add", r#"{"a":1,"b":2}"#)]),
+            expected: calls_completion([0, 6, 0], vec![call("", "add", r#"{"a":1,"b":2}"#)]),
         },
         Fixture {
             name: "a refusal",
@@ -261,7 +263,7 @@ fn openai_streams() -> Vec<Fixture> {
                 r#"{"choices":[{"index":0,"delta":{"refusal":"do that."}}]}"#,
                 r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#,
             ]),
-            expected: text_completion("I can't do that.", [0, 0, 0], StopReason::Refusal),
+            expected: text_completion("I can't do that.", [0, 6, 0], StopReason::Refusal),
         },
         Fixture {
             name: "a call that the content filter cut off",
@@ -272,7 +274,7 @@ fn openai_streams() -> Vec<Fixture> {
             ]),
             expected: Completion {
                 stop_reason: StopReason::ContentFilter,
-                ..calls_completion([0, 0, 0], vec![call("c", "add", r#"{"a":1}"#)])
+                ..calls_completion([0, 4, 0], vec![call("c", "add", r#"{"a":1}"#)])
             },
         },
         Fixture {
@@ -294,14 +296,14 @@ fn nonconforming_streams() -> Vec<Fixture> {
     let openai_wire = Wire::OpenAi;
     let two_calls = || {
         let calls = vec![call("a", "add", r#"{"x":1}"#), call("b", "add", r#"{"x":2}"#)];
-        calls_completion([0, 0, 0], calls)
+        calls_completion([0, 7, 0], calls)
     };
     vec![
         Fixture {
             name: "no [DONE], no spaces, CRLF, no blank line at the end",
             wire: openai_wire,
             stream: b"\xEF\xBB\xBF: hi\r\ndata:{\"choices\":[{\"delta\":{\"content\":\"ok\"}}]}\r\n\r\ndata:{\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\r\n".to_vec(),
-            expected: text_completion("ok", [0, 0, 0], StopReason::EndTurn),
+            expected: text_completion("ok", [0, 1, 0], StopReason::EndTurn),
         },
         Fixture {
             name: "complete calls that all have index 0, ending with stop",
@@ -346,7 +348,7 @@ fn nonconforming_streams() -> Vec<Fixture> {
                 r#"{"choices":[{"delta":{"tool_calls":[{"function":{"arguments":"{\"y\":2}"}}]}}]}"#,
                 r#"{"choices":[{"delta":{},"finish_reason":"tool_calls"}]}"#,
             ]),
-            expected: calls_completion([0, 0, 0], vec![
+            expected: calls_completion([0, 7, 0], vec![
                 call("a", "add", r#"{"x":1}"#),
                 call("", "get", r#"{"y":2}"#),
             ]),
@@ -358,7 +360,7 @@ fn nonconforming_streams() -> Vec<Fixture> {
                 r#"{"choices":[{"delta":{"content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}}]}"#,
                 r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#,
             ]),
-            expected: text_completion("ab", [0, 0, 0], StopReason::EndTurn),
+            expected: text_completion("ab", [0, 1, 0], StopReason::EndTurn),
         },
         Fixture {
             name: "complete inputs at the block's start, and every block at index 0",
@@ -380,7 +382,7 @@ fn nonconforming_streams() -> Vec<Fixture> {
             wire: Wire::Anthropic,
             stream: b"data: {\"type\":\"content_block_start\",\"content_block\":{\"type\":\"text\",\"text\":\"o\"}}\r\rdata:{\"type\":\"content_block_delta\",\"delta\":{\"type\":\"text_delta\",\"text\":\"k\"}}\r\rdata: {\"type\":\"content_block_start\",\"content_block\":{\"type\":\"tool_use\",\"id\":\"a\",\"name\":\"add\",\"input\":{\"x\":1}}}\r\revent: message_stop\rdata: {}\r\r".to_vec(),
             expected: {
-                let mut expected = text_completion("ok", [0, 0, 0], StopReason::EndTurn);
+                let mut expected = text_completion("ok", [0, 4, 0], StopReason::EndTurn);
                 expected.message.calls = vec![call("a", "add", r#"{"x":1}"#)];
                 expected
             },

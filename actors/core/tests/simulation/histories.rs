@@ -483,8 +483,9 @@ impl HistoryBuilder {
             (user("ann"), AgentName::parse("researcher").expect("the name is valid"));
         let (title, parent) = (Some("Find the price".to_owned()), Some(Arc::new(parent)));
         let created = SessionEvent::SessionCreated { owner, agent, title, settings, parent };
-        let tokens = TokenUsage { input_tokens: 7, output_tokens: 3, cached_tokens: 0 };
-        let usage = ModelUsage { tokens, cost_usd: Some(0.25) };
+        let tokens =
+            TokenUsage { input_tokens: 7, output_tokens: 3, cached_tokens: 0, estimated: false };
+        let usage = ModelUsage { tokens, cost_usd: Some(0.25), estimated_cost_usd: None };
         let stop_reason = StopReason::EndTurn;
         let completed = SessionEvent::StepCompleted { usage, stop_reason };
         let closed = SessionEvent::SessionClosed { by: user("ann") };
@@ -575,7 +576,12 @@ impl HistoryBuilder {
             reasoning: vec![thinking, redacted],
             calls: calls.collect(),
         };
-        let usage = TokenUsage { input_tokens: 120, output_tokens: 30, cached_tokens: 100 };
+        let usage = TokenUsage {
+            input_tokens: 120,
+            output_tokens: 30,
+            cached_tokens: 100,
+            estimated: false,
+        };
         self.finish_step(Ok(Completion { message, usage, stop_reason }));
     }
 

@@ -202,7 +202,7 @@ fn completion(chance: &mut SeededRng, calls: usize) -> Completion {
     let reasons = [StopReason::EndTurn, StopReason::ToolUse, StopReason::MaxTokens];
     let message = AssistantMessage { text: chance.tricky_text(), reasoning, calls };
     let input_tokens = *chance.pick(&[0, 7, u64::MAX]);
-    let usage = TokenUsage { input_tokens, output_tokens: 3, cached_tokens: 1 };
+    let usage = TokenUsage { input_tokens, output_tokens: 3, cached_tokens: 1, estimated: false };
     Completion { message, usage, stop_reason: *chance.pick(&reasons) }
 }
 

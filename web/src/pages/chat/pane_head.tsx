@@ -5,7 +5,7 @@ import { useState } from "preact/hooks";
 import { client } from "../../api/client";
 import { toProblem } from "../../api/http";
 import { Badge, Button, Dialog, IconButton, Menu, Toggle } from "../../components/ui";
-import { LEVEL_LABELS, formatMoney, pluralize, shortId, formatTokens } from "../../components/format";
+import { LEVEL_LABELS, formatMoney, pluralize, shortId, formatUsage } from "../../components/format";
 import type { SessionView } from "../../state/session_view";
 import { navigate, routeUrl } from "../../state/route";
 import { GrantsDialog } from "./grants";
@@ -28,7 +28,7 @@ export function PaneHead({ session_id, view, status, leading, onClose, onFork }:
           <span class={`status-dot ${status}`} aria-hidden="true" />
           {view.agent && <>{view.agent} · </>}
           <button type="button" class="text-button" onClick={() => setDialog("settings")} title="Autonomy level">L{level} {LEVEL_LABELS[level]?.toLowerCase()}</button>
-          {usage.output_tokens > 0 && <> · <span class="numbers" title={formatMoney(usage.cost_usd)}>{formatTokens(usage)}{usage.cost_usd ? ` · ${formatMoney(usage.cost_usd)}` : ""}</span></>}
+          {usage.output_tokens > 0 && <> · <span class="numbers" title={formatMoney(usage.cost_usd)}>{formatUsage(usage)}</span></>}
         </p>
       </div>
       {view.grants > 0 && (

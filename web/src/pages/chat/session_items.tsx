@@ -6,7 +6,7 @@ import { Icon } from "../../components/icon";
 import { Markdown } from "../../components/markdown";
 import { RelativeTime, Countdown } from "../../components/time";
 import { IconButton } from "../../components/ui";
-import { formatDuration, formatDateTime, formatMoney, formatNumber, formatTokens } from "../../components/format";
+import { formatDuration, formatDateTime, formatMoney, formatNumber, formatTokens, formatUsage } from "../../components/format";
 import { ApprovalCard } from "../../approvals/approval_card";
 import { type SessionView, type SessionItem, pendingApprovals, type Feedback, type Run } from "../../state/session_view";
 import { CallItem } from "./call_item";
@@ -96,7 +96,7 @@ const ItemView = memo(function ItemView({ item, ratings, actions }: { item: Text
           <p class="run-end-facts">
             {item.outcome === "cancelled" && <span>Cancelled{item.text && ` ${item.text}`}</span>}
             <span>{formatDuration(item.ms)}</span>
-            {item.usage && item.usage.output_tokens > 0 && <span title={formatMoney(item.usage.cost_usd)}>{formatTokens(item.usage)}{item.usage.cost_usd ? ` · ${formatMoney(item.usage.cost_usd)}` : ""}</span>}
+            {item.usage && item.usage.output_tokens > 0 && <span title={formatMoney(item.usage.cost_usd)}>{formatUsage(item.usage)}</span>}
             <RelativeTime timestamp={item.at} />
             <IconButton icon="fork" label="Fork the session here" onClick={() => actions.onFork(item.seq)} />
           </p>

@@ -69,7 +69,7 @@ function Tiles({ totals, statistics }: { totals: Totals; statistics: Statistics 
     <ul class="tiles">
       <Tile label="Runs" value={formatNumber(totals.runs)} detail={`${formatShare(totals.failed, totals.runs)} failed · ${pluralize(totals.steps, "step")}`} />
       <Tile label="Tokens" value={formatCompact(usage.input_tokens + usage.output_tokens)} detail={`${formatCompact(usage.input_tokens)} in · ${formatCompact(usage.output_tokens)} out`} />
-      <Tile label="Cost" value={usage.cost_usd === null ? "–" : formatMoney(usage.cost_usd)} detail={usage.cost_usd === null ? "price not configured" : totals.runs ? `${formatMoney(usage.cost_usd / totals.runs)} per run` : "no runs yet"} />
+      <Tile label="Cost" value={usage.cost_usd === null ? "unknown" : formatMoney(usage.cost_usd)} detail={usage.cost_usd === null ? (usage.estimated ? "a provider did not report its usage" : "price not configured") : totals.runs ? `${formatMoney(usage.cost_usd / totals.runs)} per run` : "no runs yet"} />
       <Tile label="Calls" value={formatNumber(totals.calls)} detail={`${formatShare(totals.callsFailed, totals.calls)} failed · ${formatShare(totals.callsDenied, totals.calls)} denied`} />
       <Tile label="Approved" value={formatShare(totals.approved, totals.approved + totals.rejected)} detail={`${formatNumber(totals.asked)} requested · ${formatNumber(totals.expired)} expired`} />
       <Tile label="Step duration" value={formatOptionalDuration(stepDurations?.p50)} detail={`p95 ${formatOptionalDuration(stepDurations?.p95)}`} />

@@ -68,7 +68,7 @@ export function ApprovalStatisticsTable({ statistics }: { statistics: Record<str
 }
 
 const percentiles = (summary: DurationSummary) => [formatMs(summary.p50), formatMs(summary.p95)];
-const formatCost = (usd: number | null) => (usd === null ? <span title="Price not configured">–</span> : formatMoney(usd));
+const formatCost = (usd: number | null) => (usd === null ? <span title="A price is not configured, or a provider did not report its usage">unknown</span> : formatMoney(usd));
 const sortByCount = <T,>(statistics: Record<string, T>, getCount: (item: T) => number) => Object.entries(statistics).sort(([, a], [, b]) => getCount(b) - getCount(a));
 
 function StatisticsTable({ title, rowHeader, columns, children }: { title: string; rowHeader: string; columns: string[]; children: ComponentChildren }) {

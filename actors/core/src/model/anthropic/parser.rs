@@ -289,7 +289,12 @@ fn push_usage(usage: Option<WireUsage>, out: &mut Vec<Delta>) {
         .saturating_add(cached_tokens)
         .saturating_add(usage.cache_creation_input_tokens.unwrap_or(0));
     let output_tokens = usage.output_tokens.unwrap_or(0);
-    out.push(Delta::Usage(TokenUsage { input_tokens, output_tokens, cached_tokens }));
+    out.push(Delta::Usage(TokenUsage {
+        input_tokens,
+        output_tokens,
+        cached_tokens,
+        estimated: false,
+    }));
 }
 
 fn push_stop_reason(reason: Option<String>, out: &mut Vec<Delta>) {

@@ -212,6 +212,7 @@ fn push_usage(usage: Option<Value>, out: &mut Vec<Delta>) {
         input_tokens: number(&usage, "prompt_tokens").unwrap_or(0),
         output_tokens: number(&usage, "completion_tokens").unwrap_or(0),
         cached_tokens: cached.unwrap_or(0),
+        estimated: false,
     }));
 }
 

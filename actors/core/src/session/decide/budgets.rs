@@ -331,7 +331,7 @@ impl DecisionBuilder<'_> {
     fn spent_by_session(&self, budget: &Budget) -> f64 {
         let amount = |usage: ModelUsage| match budget.measure {
             BudgetMeasure::Tokens => usage.tokens.total() as f64,
-            BudgetMeasure::Usd => usage.cost_usd.unwrap_or(f64::NAN),
+            BudgetMeasure::Usd => usage.counted_cost_usd().unwrap_or(f64::NAN),
             BudgetMeasure::Unit(_) => 0.0,
         };
         let (today, period) = (self.env.now.day(), budget.period);
@@ -376,7 +376,7 @@ impl DecisionBuilder<'_> {
         let today = self.env.now.day();
         match &budget.measure {
             BudgetMeasure::Tokens => child_usage.usage.tokens.total() as f64,
-            BudgetMeasure::Usd => child_usage.usage.cost_usd.unwrap_or(f64::NAN),
+            BudgetMeasure::Usd => child_usage.usage.counted_cost_usd().unwrap_or(f64::NAN),
             BudgetMeasure::Unit(unit) => child_usage.costs.spent(unit, budget.period, today),
         }
     }

@@ -2,7 +2,7 @@
 //! no longer run: repeatable ones are repeated, and for the others the outcome is unknown.
 
 use super::{DecisionBuilder, Reply};
-use crate::{call::CallPhase, policy::Settings, session::StepPhase, usage::ModelUsage};
+use crate::{call::CallPhase, policy::Settings, session::StepPhase, usage::TokenUsage};
 use std::time::Duration;
 
 /// The reason recorded for attempts that a restart ended.
@@ -19,7 +19,8 @@ impl DecisionBuilder<'_> {
                 // The text that clients received is not known, so they get a new message.
                 self.discard_message(RESTART_REASON);
                 // The usage of the interrupted attempt was not reported.
-                let usage = ModelUsage::default();
+                let usage =
+                    self.price_usage(TokenUsage { estimated: true, ..TokenUsage::default() });
                 self.retry_step(
                     attempt,
                     failures,

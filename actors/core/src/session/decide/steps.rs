@@ -2,6 +2,7 @@
 
 use super::{DecisionBuilder, Reply};
 use crate::{
+    context::describe_request,
     ids::{AttemptId, MessageId},
     model::{completion::Completion, failure::ModelFailureKind},
     session::{Effect, ModelAttemptFailure, Run, RunFailureCode, SessionEvent, StepPhase},
@@ -194,9 +195,16 @@ impl DecisionBuilder<'_> {
         self.emit(SessionEvent::StepRetrying { attempt, failures, delay_ms, until, reason, usage });
     }
 
-    /// Returns the usage for these tokens, priced by the run's model.
+    /// Returns the usage for these tokens, priced by the run's model. If the report of the input
+    /// tokens was lost, they are estimated from the request.
     pub(super) fn price_usage(&self, tokens: TokenUsage) -> ModelUsage {
         let run = self.active.run.as_ref();
+        let is_input_lost = tokens.estimated && tokens.input_tokens == 0;
+        let input_tokens = match is_input_lost {
+            true => describe_request(self.session, self.env.rules, self.model()).tokens,
+            false => tokens.input_tokens,
+        };
+        let tokens = TokenUsage { input_tokens, ..tokens };
         let price = run.and_then(|run| self.env.rules.prices.get(run.model.as_deref()?));
         ModelUsage::from_tokens(price, tokens)
     }

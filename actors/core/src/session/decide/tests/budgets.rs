@@ -582,7 +582,8 @@ fn g6_unknown_costs_fit_no_budget() {
 fn g6_failed_attempts_count_towards_budget() {
     let mut harness = with_budgets(vec![limit(BudgetScope::Run, BudgetMeasure::Tokens, 36.0)]);
     harness.apply(submit("u1")).unwrap();
-    let usage = TokenUsage { input_tokens: 20, output_tokens: 1, cached_tokens: 0 };
+    let usage =
+        TokenUsage { input_tokens: 20, output_tokens: 1, cached_tokens: 0, estimated: false };
     let failure = ModelFailure::temporary("cut off");
     let result = Err(ModelAttemptFailure { failure, streamed: true, usage });
     harness
@@ -599,6 +600,41 @@ fn g6_failed_attempts_count_towards_budget() {
         approval_requested p1 (Raise the budget of 36 tokens of this run, or stop the run) read_only within Some(60) @r1.1
     ",
     );
+}
+
+#[test]
+fn m6_g6_lost_usage_has_unknown_cost_and_counts_as_an_estimate() {
+    let price = crate::usage::ModelPrice { input: 100_000.0, output: 0.0, cached: None };
+    for (usd, raises) in [(1.0, 1), (1e6, 0)] {
+        let mut harness = with_budgets(vec![limit(BudgetScope::Run, BudgetMeasure::Usd, usd)])
+            .with_rules(|rules| rules.prices = Arc::new([("small".to_owned(), price)].into()));
+        harness.apply(submit("u1")).unwrap();
+        let usage = TokenUsage { estimated: true, ..TokenUsage::default() };
+        let failure = ModelFailure::temporary("cut off");
+        let result = Err(ModelAttemptFailure { failure, streamed: true, usage });
+        let attempt_id = harness.streaming_attempt();
+        harness.apply(Input::ModelFinished { attempt_id, result }).unwrap();
+        let lost = harness.state.active.run.as_ref().unwrap().usage;
+        assert!(lost.tokens.estimated && lost.tokens.input_tokens > 10, "{lost:?}");
+        assert_eq!((lost.cost_usd, lost.tokens.output_tokens), (None, 0));
+        let estimate = crate::usage::ModelUsage::from_tokens(Some(&price), lost.tokens);
+        assert_eq!(lost.estimated_cost_usd, estimate.estimated_cost_usd);
+        assert!(lost.estimated_cost_usd.is_some());
+        let due = harness.state.next_wake().unwrap();
+        harness.set_clock(due).apply(Input::Wake).unwrap();
+        harness.propose(&scripted_calls(["read"]));
+        harness.apply(harness.tool_finishes("c1", completed())).unwrap();
+        assert_eq!(open_approvals(&harness), raises, "of {usd} USD: {lost:?}");
+    }
+}
+
+#[test]
+fn m6_usage_of_an_attempt_that_a_restart_ended_is_unknown() {
+    let mut harness = SessionHarness::with_streaming_step();
+    harness.apply(Input::Rehydrated { user_settings: None }).unwrap();
+    let usage = harness.state.active.run.as_ref().unwrap().usage;
+    assert!(usage.tokens.estimated && usage.tokens.input_tokens > 0, "{usage:?}");
+    assert_eq!(usage.cost_usd, None);
 }
 
 #[test]

@@ -40,7 +40,7 @@ fn t3_invalid_calls_fail_at_once_with_reason() {
         & !no_such_tool: Unknown tool: there is no tool named `no_such_tool`
         & !read_strict: Invalid arguments: `/n`: value is not of type \"integer\"
         & !read_strict: Invalid arguments: the arguments: \"n\" is a required property
-        & !read_strict: Invalid arguments: the arguments: value is not of type \"object\"
+        & !read_strict: Invalid arguments: the arguments are not a JSON object but an array
     ",
     );
 }

@@ -312,7 +312,8 @@ impl SessionHarness {
     }
 }
 
-const USAGE: TokenUsage = TokenUsage { input_tokens: 10, output_tokens: 5, cached_tokens: 0 };
+const USAGE: TokenUsage =
+    TokenUsage { input_tokens: 10, output_tokens: 5, cached_tokens: 0, estimated: false };
 
 /// Returns the tools of the tests. `read*`: read-only. `low`, `high*`: writes that must not be
 /// repeated. `idem`: a high-risk write that may be repeated. `beside`: a high-risk write that may run
