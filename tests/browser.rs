@@ -87,6 +87,11 @@ fn w1_c5_s1_feedback_fork_compaction_and_purge_are_shown() {
 }
 
 #[test]
+fn w1_press_during_a_stream_is_a_click() {
+    run_scenario("press_while_streaming");
+}
+
+#[test]
 fn w4_a2_actors_are_stopped_and_restarted() {
     run_scenario("actor_actions");
 }

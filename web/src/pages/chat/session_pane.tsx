@@ -54,7 +54,7 @@ export function SessionPane({ session_id, onClose, onOpen, leading }: {
   return (
     <section class="pane" aria-label={view.title ?? "Session"} data-session={session_id} data-status={status}>
       <PaneHead session_id={session_id} view={view} status={status} leading={leading} onClose={onClose} onFork={() => forkSession()} />
-      <Scroller content={view}>
+      <Scroller>
         {ready instanceof Problem ? <ErrorNotice problem={ready} onRetry={() => void session.load()} />
           : ready === "loading" && !view.seq ? <Loading subject="the session" lines={6} />
           : <SessionItems view={view} actions={itemActions} />}
@@ -75,31 +75,50 @@ function DeletedPane({ leading, onClose }: { leading: ComponentChildren; onClose
 }
 
 /** A scroll area that follows its end while it is scrolled to the end. */
-function Scroller({ children, content }: { children: ComponentChildren; content: unknown }) {
+function Scroller({ children }: { children: ComponentChildren }) {
   const container = useRef<HTMLDivElement>(null);
   const isAtEnd = useRef(true);
+  // Content that moves below a pressed pointer gets no click, so the area does not move during a press.
+  const isPressed = useRef(false);
+  const lastScrollTop = useRef(0);
   const [isAway, setAway] = useState(false);
   const scrollToEnd = () => {
     const element = container.current;
     if (element) element.scrollTop = element.scrollHeight;
   };
   useEffect(() => {
-    if (isAtEnd.current) scrollToEnd();
-  }, [content]);
-  useEffect(() => {
-    const contentElement = container.current?.firstElementChild;
-    if (!contentElement) return;
-    // The content also grows without a change of `content`, for example when a card is opened.
-    const resizeObserver = new ResizeObserver(() => isAtEnd.current && scrollToEnd());
-    resizeObserver.observe(contentElement);
-    return () => resizeObserver.disconnect();
+    const followEnd = () => isAtEnd.current && !isPressed.current && scrollToEnd();
+    const [element, content] = [container.current, container.current?.firstElementChild];
+    if (!element || !content) return;
+    // Runs before any other task, so no click is dispatched between a change and its scroll.
+    const mutationObserver = new MutationObserver(followEnd);
+    mutationObserver.observe(content, { childList: true, characterData: true, subtree: true, attributeFilter: ["open"] });
+    // Heights also change without a mutation, for example with the width of the window.
+    const resizeObserver = new ResizeObserver(followEnd);
+    for (const resized of [element, content]) resizeObserver.observe(resized);
+    const release = () => {
+      if (!isPressed.current) return;
+      isPressed.current = false;
+      // The click of this press is dispatched first.
+      requestAnimationFrame(followEnd);
+    };
+    for (const type of ["pointerup", "pointercancel"]) addEventListener(type, release);
+    return () => {
+      mutationObserver.disconnect();
+      resizeObserver.disconnect();
+      for (const type of ["pointerup", "pointercancel"]) removeEventListener(type, release);
+    };
   }, []);
   return (
     <div class="scroll-frame">
       <div class="scroller" ref={container} tabIndex={0} role="log" aria-label="Messages" aria-live="off"
+        onPointerDown={(event) => { isPressed.current = event.button === 0; }}
         onScroll={(event) => {
           const { scrollTop, scrollHeight, clientHeight } = event.currentTarget;
-          isAtEnd.current = scrollHeight - scrollTop - clientHeight < 60;
+          // The event of `scrollToEnd` may arrive when the content has grown again: only a scroll up leaves the end.
+          if (scrollHeight - scrollTop - clientHeight < 60) isAtEnd.current = true;
+          else if (scrollTop < lastScrollTop.current) isAtEnd.current = false;
+          lastScrollTop.current = scrollTop;
           setAway(!isAtEnd.current);
         }}>
         <div class="scroll-content">{children}</div>
