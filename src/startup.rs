@@ -7,7 +7,7 @@ use crate::{
     auth::{AdminToken, Authenticator, KeyStore},
     configuration::{self, Configuration, ModelEndpoint, ModelWireFormat, REHEARSAL},
     http::{self, AppState, HttpLimits},
-    model::HttpModelClient,
+    model::{HttpModelClient, ModelSummary},
     redaction::SECRET_BYTES_MIN,
     rehearsal::{RehearsalServer, Script},
     skill::{ReadSkillTool, SCAN_INTERVAL, SkillLibrary},
@@ -70,6 +70,7 @@ pub struct Server {
     store: Arc<Store>,
     state: AppState,
     tools: ToolServers,
+    models: Vec<ModelSummary>,
     rehearsal: Option<RehearsalServer>,
     http: ServerHandle,
     drain_timeout: Duration,
@@ -130,6 +131,10 @@ impl Server {
         let names: Vec<_> = models.iter().map(|model| model.name.clone()).collect();
         let models = HttpModelClient::new(models, clock.clone())?.with_redactor(redactor.clone());
         let models = Arc::new(models);
+        let summarized = {
+            let (models, names) = (models.clone(), agents_models(&configuration));
+            actix_web::rt::spawn(async move { models.summarize(&names).await })
+        };
         let models = GuardedModelClient::new(models, names, &board, &clock);
         let parts = RuntimeParams {
             journal: store.clone(),
@@ -189,12 +194,15 @@ impl Server {
         });
         let background_tasks =
             [metrics_upkeep, actix_web::rt::spawn(refresh_periodically(skills, workflows))];
+        // The server is started: only its operator waits for a model server that does not answer.
+        let models = summarized.await.context("can't describe the models")?;
         Ok(Self {
             address,
             admin_token: token,
             store,
             state,
             tools,
+            models,
             rehearsal,
             http,
             drain_timeout: configuration.drain_timeout,
@@ -211,6 +219,11 @@ impl Server {
     /// Returns the administrator's token.
     pub fn admin_token(&self) -> &AdminToken {
         &self.admin_token
+    }
+
+    /// Returns the models of the agents as they were known at start.
+    pub fn models(&self) -> &[ModelSummary] {
+        &self.models
     }
 
     /// Returns the URL of the rehearsal server, if one is running.
@@ -337,6 +350,20 @@ fn resolve_models(
         .context("can't start the rehearsal server")?;
     models.push(ModelEndpoint::without_key(REHEARSAL, ModelWireFormat::Anthropic, rehearsal.url()));
     Ok((models, Some(rehearsal)))
+}
+
+/// Returns the names of the models that agents use, each once. The models of the default agent come
+/// first.
+pub fn agents_models(configuration: &Configuration) -> Vec<String> {
+    let agents = &configuration.agents;
+    let default = agents.iter().filter(|(name, _)| name.as_str() == configuration::AGENT_DEFAULT);
+    let mut names: Vec<String> = Vec::new();
+    for model in default.chain(agents).flat_map(|(_, agent)| &agent.models) {
+        if !names.contains(model) {
+            names.push(model.clone());
+        }
+    }
+    names
 }
 
 /// Rescans skills and workflows every [`SCAN_INTERVAL`]. Never returns.

@@ -2,7 +2,8 @@
 
 use super::{ConfigArgs, client::ApiClient, terminal};
 use crate::{
-    configuration::{Configuration, REHEARSAL},
+    configuration::Configuration,
+    model::HttpModelClient,
     rehearsal::Script,
     skill::SkillLibrary,
     startup::{self, SystemClock},
@@ -39,7 +40,7 @@ pub async fn run(args: DoctorArgs) -> anyhow::Result<()> {
     check_token(&configuration, &mut report);
     check_address(&configuration, &mut report).await;
     check_database(&configuration, &mut report).await;
-    check_models(&configuration, &mut report);
+    check_models(&configuration, &mut report).await;
     check_skills(&configuration, &mut report);
     check_tools(configuration, &mut report).await;
     report.finish()
@@ -113,27 +114,40 @@ async fn check_database_in_use(configuration: &Configuration, report: &mut Docto
     }
 }
 
-fn check_models(configuration: &Configuration, report: &mut DoctorReport) {
+async fn check_models(configuration: &Configuration, report: &mut DoctorReport) {
+    let models = configuration.models.values().cloned();
+    let models = match HttpModelClient::new(models, Arc::new(SystemClock)) {
+        Ok(models) => models,
+        Err(error) => return report.fail("models", format!("{error:#}")),
+    };
+    let summaries = models.summarize(&startup::agents_models(configuration)).await;
     for agent in configuration.agents.values() {
         let name = format!("agent {}", agent.name);
         let Some(model) = agent.models.first() else {
             report.fail(&name, "has no model".to_owned());
             continue;
         };
-        if model != REHEARSAL {
-            report.pass(&name, format!("model {model}"));
-            continue;
+        let summary = summaries.iter().find(|summary| summary.name == *model);
+        match summary.map(|summary| (&summary.model, terminal::escape_unsafe(&summary.to_string())))
+        {
+            Some((Ok(_), text)) => report.pass(&name, format!("model {text}")),
+            Some((Err(_), text)) => report.fail(&name, format!("model {text}")),
+            // The only model without a configured endpoint.
+            None => check_rehearsal(configuration, &name, report),
         }
-        let script = match &configuration.rehearsal {
-            Some(path) => Script::load(path),
-            None => Script::tour(),
-        };
-        match script {
-            Ok(script) => {
-                report.pass(&name, format!("rehearsal script with {} rules", script.rules.len()));
-            }
-            Err(error) => report.fail(&name, error.to_string()),
+    }
+}
+
+fn check_rehearsal(configuration: &Configuration, name: &str, report: &mut DoctorReport) {
+    let script = match &configuration.rehearsal {
+        Some(path) => Script::load(path),
+        None => Script::tour(),
+    };
+    match script {
+        Ok(script) => {
+            report.pass(name, format!("rehearsal script with {} rules", script.rules.len()));
         }
+        Err(error) => report.fail(name, error.to_string()),
     }
 }
 

@@ -39,19 +39,16 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
 struct StartupBanner {
     configuration: String,
     database: String,
-    uses_rehearsal: bool,
 }
 
 impl StartupBanner {
     fn new(configuration: &Configuration) -> Self {
-        let mut models = configuration.agents.values().flat_map(|agent| &agent.models);
         Self {
             configuration: configuration
                 .file
                 .as_ref()
                 .map_or("defaults".to_owned(), |file| file.display().to_string()),
             database: configuration.database.to_string(),
-            uses_rehearsal: models.any(|model| model == REHEARSAL),
         }
     }
 
@@ -65,10 +62,14 @@ impl StartupBanner {
             format!("  Config     {}", self.configuration),
             format!("  Database   {}", self.database),
         ];
-        if self.uses_rehearsal && server.rehearsal_url().is_some() {
-            lines.push(
-                "  Model      rehearsal (scripted model; no API key is configured)".to_owned(),
-            );
+        for model in server.models() {
+            let text = match model.name.as_str() {
+                REHEARSAL => "rehearsal (scripted model; no API key is configured)".to_owned(),
+                _ => model.to_string(),
+            };
+            // Names and errors come from the model's server.
+            let text = server.state().redactor.redact_text(&text).into_owned();
+            lines.push(format!("  Model      {}", terminal::escape_unsafe(&text)));
         }
         for tool_server in server.tools().statuses() {
             let status = match tool_server.reason {

@@ -44,8 +44,8 @@ pub struct ModelEndpoint {
     pub name: String,
     /// The API of its server.
     pub wire: ModelWireFormat,
-    /// The provider's name of the model.
-    pub model: String,
+    /// The provider's name of the model; `None` selects the only model that the server serves.
+    pub model: Option<String>,
     /// The base URL as the provider's own SDKs use it: `https://api.anthropic.com`,
     /// `https://api.openai.com/v1`. Without a trailing slash.
     pub base_url: String,
@@ -73,7 +73,7 @@ impl ModelEndpoint {
         Self {
             name: name.to_owned(),
             wire,
-            model: name.to_owned(),
+            model: Some(name.to_owned()),
             base_url,
             api_key: None,
             usable: true,
@@ -111,6 +111,15 @@ struct Provider {
     base_url: &'static str,
     base_url_env: &'static str,
     api_key_env: &'static str,
+}
+
+impl Provider {
+    /// True if `base_url` is a server of the provider, for example a regional one.
+    fn is_own_server(&self, base_url: &str) -> bool {
+        let host = |url: &str| Some(reqwest::Url::parse(url).ok()?.host_str()?.to_owned());
+        let (Some(own), Some(host)) = (host(self.base_url), host(base_url)) else { return false };
+        host == own || host.ends_with(&format!(".{own}"))
+    }
 }
 
 const PROVIDERS: [Provider; 2] = [
@@ -169,8 +178,6 @@ fn endpoint(name: &str, raw: RawModel, environment: &Environment) -> Result<Mode
     let built_in = PROVIDERS.iter().find(|provider| provider.name == name);
     let wire = raw.wire.or(built_in.map(|provider| provider.wire));
     let wire = wire.ok_or("`wire` is missing; it must be \"anthropic\" or \"openai\"")?;
-    let model = raw.model.or(built_in.map(|provider| provider.model.to_owned()));
-    let model = model.ok_or("`model` is missing; it must be the provider's name of the model")?;
     let provider = PROVIDERS.iter().find(|provider| provider.wire == wire);
     let provider = provider.expect("every wire format has a provider");
     // The provider's key is only sent to the provider; a configured base_url requires api_key_env.
@@ -187,6 +194,15 @@ fn endpoint(name: &str, raw: RawModel, environment: &Environment) -> Result<Mode
     if !(base_url.starts_with("http://") || base_url.starts_with("https://")) {
         return Err(format!("base_url must start with http:// or https://, not `{base_url}`"));
     }
+    let model = match (raw.model, built_in, wire) {
+        (Some(model), _, _) => Some(model),
+        // Compatible servers serve models of their own, and list them.
+        (None, _, ModelWireFormat::OpenAi) if !provider.is_own_server(&base_url) => None,
+        (None, Some(built_in), _) => Some(built_in.model.to_owned()),
+        (None, None, _) => {
+            return Err("`model` is missing; it must be the provider's name of the model".into());
+        }
+    };
     if let Some(price) = raw.price {
         let parts = [price.input, price.output, price.cached.unwrap_or(0.0)];
         if !parts.iter().all(|part| part.is_finite() && *part >= 0.0) {

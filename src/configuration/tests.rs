@@ -152,7 +152,7 @@ fn all_tables_are_loaded() {
     let expected = ModelEndpoint {
         name: "local".into(),
         wire: ModelWireFormat::OpenAi,
-        model: "small".into(),
+        model: Some("small".into()),
         base_url: "http://127.0.0.1:8080/v1".into(),
         api_key: None,
         usable: true,

@@ -4,6 +4,9 @@
 //! interprets responses; this module only knows addresses, headers, size limits and timeouts.
 
 mod idle_timeout;
+mod served_model;
+
+pub use served_model::{MODEL_LIST_TIMEOUT, ModelSummary};
 
 use crate::{
     configuration::{MaxTokensParameter, ModelEndpoint, ModelWireFormat},
@@ -26,6 +29,7 @@ use greenroom_core::model::{
 };
 use idle_timeout::{IdleTimeoutStream, idle_timeout_failure};
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
+use served_model::{ServedModel, describe_unknown_model};
 use std::{
     collections::BTreeMap,
     error::Error as _,
@@ -53,6 +57,7 @@ struct ModelConnection {
     /// The URL of all requests.
     url: reqwest::Url,
     http: reqwest::Client,
+    served_model: ServedModel,
     /// Histogram of the time from a request to the first text or call.
     first_token: metrics::Histogram,
 }
@@ -83,7 +88,10 @@ impl HttpModelClient {
             let name = model.name.clone();
             let first_token =
                 metrics::histogram!("greenroom_model_first_token_seconds", "model" => name.clone());
-            Ok((name, Arc::new(ModelConnection { config: model, url, http, first_token })))
+            let served_model = ServedModel::default();
+            let connection =
+                ModelConnection { config: model, url, http, served_model, first_token };
+            Ok((name, Arc::new(connection)))
         };
         let endpoints = models.into_iter().map(endpoint).collect::<anyhow::Result<_>>()?;
         Ok(Self { endpoints, clock, redactor: Arc::default() })
@@ -93,26 +101,35 @@ impl HttpModelClient {
     pub fn with_redactor(self, redactor: Arc<Redactor>) -> Self {
         Self { redactor, ..self }
     }
+
+    /// Describes the models named `names`, in this order. Asks the servers of those without a
+    /// configured model, all at once, for at most [`MODEL_LIST_TIMEOUT`].
+    pub async fn summarize(&self, names: &[String]) -> Vec<ModelSummary> {
+        let connections = names.iter().filter_map(|name| self.endpoints.get(name));
+        let summaries = connections.map(async |connection| ModelSummary {
+            name: connection.config.name.clone(),
+            server: served_model::server_of(&connection.config),
+            model: connection.served_model.resolve(&connection.config, &connection.http).await,
+        });
+        futures::future::join_all(summaries).await
+    }
 }
 
 impl ModelClient for HttpModelClient {
     fn stream(
         &self,
-        mut request: ModelRequest,
+        request: ModelRequest,
     ) -> BoxStream<'static, Result<Vec<Delta>, ModelFailure>> {
         let Some(endpoint) = self.endpoints.get(&request.model).cloned() else {
             let failure = format!("the model `{}` is not configured", request.model);
             let failure = ModelFailure::permanent(failure).into_unsent();
             return stream::once(async { Err(failure) }).boxed();
         };
-        request.model.clone_from(&endpoint.config.model);
         let (clock, redactor) = (self.clock.clone(), self.redactor.clone());
         let (requested_at, first_token) = (Instant::now(), endpoint.first_token.clone());
         // Boxed, because opening a connection needs more memory than streaming and releases it.
         let opened =
-            Box::pin(
-                async move { endpoint.open_stream(&request, clock.as_ref(), &redactor).await },
-            );
+            Box::pin(async move { endpoint.open_stream(request, clock.as_ref(), &redactor).await });
         let mut is_pending = true;
         let record_first_token = move |item: &Result<Vec<Delta>, ModelFailure>| {
             if is_pending && item.as_ref().is_ok_and(|deltas| deltas.iter().any(has_output)) {
@@ -139,19 +156,25 @@ fn has_output(delta: &Delta) -> bool {
 impl ModelConnection {
     async fn open_stream(
         &self,
-        request: &ModelRequest,
+        mut request: ModelRequest,
         clock: &dyn Clock,
         redactor: &Redactor,
     ) -> Result<BoxStream<'static, Result<Vec<Delta>, ModelFailure>>, ModelFailure> {
         let idle_timeout = self.config.idle_timeout;
-        let post = self.request(request, redactor);
+        request.model = self.served_model.resolve(&self.config, &self.http).await?;
+        let post = self.request(&request, redactor);
         let response = timeout(idle_timeout, post.send()).await;
         let response = response
             .map_err(|_| idle_timeout_failure(idle_timeout))?
             .map_err(|error| connection_failure(&error))?;
         let status = response.status();
         if !status.is_success() {
-            return Err(response_failure(response, idle_timeout, clock).await);
+            let (failure, is_unknown_model) = response_failure(response, idle_timeout, clock).await;
+            if !is_unknown_model {
+                return Err(failure);
+            }
+            self.served_model.clear();
+            return Err(describe_unknown_model(&self.config, &request.model, failure));
         }
         if let Some(media_type) = other_media_type(response.headers()) {
             let body = read_start(response, idle_timeout).await;
@@ -249,18 +272,19 @@ fn parse_stream<W: model_stream::EventDecoder + Send + 'static>(
     .boxed()
 }
 
-/// Converts a response with an error status to a failure.
+/// Converts a response with an error status to a failure. Returns true with it if the server does
+/// not know the requested model.
 async fn response_failure(
     response: reqwest::Response,
     idle_timeout: Duration,
     clock: &dyn Clock,
-) -> ModelFailure {
+) -> (ModelFailure, bool) {
     let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
     let wait =
         failure::parse_retry_after(header("retry-after-ms"), header("retry-after"), clock.now());
     let status = response.status().as_u16();
     let body = read_start(response, idle_timeout).await;
-    failure::from_response(status, &body, wait)
+    (failure::from_response(status, &body, wait), failure::is_unknown_model(status, &body))
 }
 
 /// Returns the media type of a response that is certainly not an event stream: JSON or a web page.

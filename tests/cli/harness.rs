@@ -125,6 +125,7 @@ impl TestWorkspace {
             .env("GREENROOM_TOKEN", TOKEN)
             .env_remove("ANTHROPIC_API_KEY")
             .env_remove("OPENAI_API_KEY")
+            .env_remove("OPENAI_BASE_URL")
             .env("GREENROOM_LOG", "warn")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -174,16 +175,20 @@ impl TestWorkspace {
         let command = command.env("GREENROOM_LISTEN", "127.0.0.1:0").stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let address = async {
-            loop {
+        // The banner has an empty line after its title, and ends with another.
+        let banner = async {
+            let (mut banner, mut empty_lines) = (Vec::new(), 0);
+            while empty_lines < 2 {
                 let line = lines.next_line().await.unwrap().unwrap();
-                if let Some((_, address)) = line.split_once("API        http://") {
-                    return address.trim().to_owned();
-                }
+                empty_lines += usize::from(line.is_empty());
+                banner.push(line);
             }
+            banner
         };
-        let address = tokio::time::timeout(TEST_TIMEOUT, address).await.unwrap();
-        RunningServer { workspace: self, _child: child, _lines: lines, address }
+        let banner = tokio::time::timeout(TEST_TIMEOUT, banner).await.unwrap();
+        let address = banner.iter().find_map(|line| line.strip_prefix("  API        http://"));
+        let address = address.unwrap().to_owned();
+        RunningServer { workspace: self, _child: child, _lines: lines, address, banner }
     }
 }
 
@@ -193,6 +198,8 @@ pub(crate) struct RunningServer {
     _child: Child,
     _lines: tokio::io::Lines<BufReader<tokio::process::ChildStdout>>,
     pub(crate) address: String,
+    /// The lines that the server printed when it had started.
+    pub(crate) banner: Vec<String>,
 }
 
 impl RunningServer {

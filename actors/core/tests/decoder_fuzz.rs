@@ -17,6 +17,7 @@ use greenroom_core::{
     ids::{AgentName, CallId, MessageId, SessionId, ToolName, UserId},
     json::{Digest, is_deeper, to_canonical_json},
     message::{Arguments, AssistantMessage, ProposedCall},
+    model::{failure, openai},
     policy::{
         BudgetLimit, Constraint, Matrix, Settings, SettingsPatch, catalog::CatalogEntry, schema,
     },
@@ -95,6 +96,13 @@ const PLANS: &[&str] = &[
     r#"{"steps":[{"description":"","tool_name":" "}],"warnings":[]}"#,
 ];
 
+const MODEL_LISTS: &[&str] = &[
+    r#"{"object":"list","data":[{"id":"Qwen/Qwen3-8B","max_model_len":40960,"permission":[]}]}"#,
+    r#"{"object":"list","data":[{"id":"qwen3:8b","owned_by":"library"},{"id":"a"},{"id":"a"}]}"#,
+    r#"{"object":"list","data":null}"#,
+    r#"{"error":{"message":"model \"x\" not found","code":"model_not_found"}}"#,
+];
+
 /// Asserts that a decoded scalar is decoded from its own text, and that an error is bounded.
 fn check_scalar<T>(text: &str)
 where
@@ -152,6 +160,17 @@ proptest! {
         if let (Ok(workflow), Ok(inputs)) = (&workflow, &inputs) {
             workflow.start(inputs).ok();
         }
+    }
+
+    #[test]
+    fn m1_model_lists_yield_bounded_distinct_names(text in hostile_input::text(MODEL_LISTS)) {
+        if let Some(names) = openai::parse_model_list(text.as_bytes()) {
+            prop_assert!(names.is_sorted_by(|name, next| name < next));
+            let is_valid =
+                |name: &String| (1..=openai::MODEL_NAME_BYTES_MAX).contains(&name.len());
+            prop_assert!(names.iter().all(is_valid));
+        }
+        failure::is_unknown_model(404, text.as_bytes());
     }
 
     #[test]

@@ -17,6 +17,31 @@ fn m1_provider_key_in_environment_enables_built_in_model() {
 }
 
 #[test]
+fn m1_model_of_another_server_is_unknown_unless_configured() {
+    let model = |variables: &[(&str, &str)], name: &str| {
+        load(&[], variables).unwrap().models[name].model.clone()
+    };
+    for (base_url, expected) in [
+        ("https://api.openai.com/v1", Some("gpt-5-mini")),
+        ("https://eu.api.openai.com/v1", Some("gpt-5-mini")),
+        ("http://127.0.0.1:11434/v1", None),
+        ("https://notapi.openai.com.example/v1", None),
+    ] {
+        let variables = [("OPENAI_API_KEY", "k"), ("OPENAI_BASE_URL", base_url)];
+        assert_eq!(model(&variables, "openai").as_deref(), expected, "{base_url}");
+        let choice = ("GREENROOM_MODELS__OPENAI__MODEL", "qwen3:8b");
+        let variables = [&variables[..], &[choice]].concat();
+        assert_eq!(model(&variables, "openai").as_deref(), Some("qwen3:8b"), "{base_url}");
+    }
+    let variables = [("ANTHROPIC_API_KEY", "k"), ("ANTHROPIC_BASE_URL", "http://127.0.0.1:1")];
+    assert_eq!(model(&variables, "anthropic").as_deref(), Some("claude-sonnet-4-5"));
+    let text = "[models.local]\nwire = 'openai'\nbase_url = 'http://127.0.0.1:1'";
+    assert_eq!(file(text).unwrap().models["local"].model, None);
+    let error = file(&text.replace("openai", "anthropic")).unwrap_err();
+    assert!(error.contains("models.local: `model` is missing"), "{error}");
+}
+
+#[test]
 fn provider_key_is_not_sent_to_other_servers() {
     let text = "[models.local]\nwire = 'openai'\nmodel = 'm'\nbase_url = 'http://127.0.0.1:1'";
     let configuration = load(&[("g.toml", text)], &[("OPENAI_API_KEY", "k")]).unwrap();

@@ -165,6 +165,19 @@ pub fn from_response(status: u16, body: &[u8], retry_after: Option<Duration>) ->
     ModelFailure::from_status(status, message.unwrap_or(generic), retry_after)
 }
 
+/// True if an error response means that the server does not know the requested model. The texts and
+/// codes differ: `model_not_found` of OpenAI, `not_found_error` with "model: NAME" of Anthropic,
+/// "model 'NAME' not found" of Ollama, "The model `NAME` does not exist." of vLLM.
+pub fn is_unknown_model(status: u16, body: &[u8]) -> bool {
+    let Ok(value) = serde_json::from_slice::<Value>(body) else { return false };
+    let value = value.get(0).unwrap_or(&value);
+    let code = value.get("error").and_then(|error| error.get("code")).and_then(Value::as_str);
+    let names_model = || {
+        find_message(value).is_some_and(|message| message.to_ascii_lowercase().contains("model"))
+    };
+    code == Some("model_not_found") || (status == 404 && names_model())
+}
+
 /// Returns the time that a response asks to wait: the header `retry-after-ms` if it is valid, else
 /// `retry-after`, which is in seconds or an HTTP date.
 pub fn parse_retry_after(
@@ -310,6 +323,39 @@ mod tests {
             );
         }
         assert!(message(500, &"€".repeat(5000)).len() <= limits::PROVIDER_ERROR_BYTES_MAX + 64);
+    }
+
+    #[test]
+    fn m1_unknown_model_is_recognised_in_every_error_shape() {
+        for (status, body, expected) in [
+            (
+                404,
+                r#"{"error":{"message":"The model `x` does not exist or you do not have access to it.","type":"invalid_request_error","param":null,"code":"model_not_found"}}"#,
+                true,
+            ),
+            (400, r#"{"error":{"message":"x","code":"model_not_found"}}"#, true),
+            (
+                404,
+                r#"{"type":"error","error":{"type":"not_found_error","message":"model: x"}}"#,
+                true,
+            ),
+            (
+                404,
+                r#"{"error":{"message":"model \"x\" not found, try pulling it first","type":"api_error","param":null,"code":null}}"#,
+                true,
+            ),
+            (
+                404,
+                r#"{"object":"error","message":"The model `x` does not exist.","type":"NotFoundError","param":null,"code":404}"#,
+                true,
+            ),
+            (404, r#"{"detail":"Not Found"}"#, false),
+            (404, "404 page not found", false),
+            (400, r#"{"error":{"message":"the model has a context of 8192 tokens"}}"#, false),
+            (503, r#"{"error":{"message":"the model is loading"}}"#, false),
+        ] {
+            assert_eq!(is_unknown_model(status, body.as_bytes()), expected, "{status} {body}");
+        }
     }
 
     #[test]

@@ -4,8 +4,10 @@
 //! Pure functions; [`super`] describes the callers. The wire types are private to the submodules.
 
 mod call_tracker;
+mod model_list;
 mod parser;
 mod request;
 
+pub use model_list::{MODEL_NAME_BYTES_MAX, parse_model_list};
 pub use parser::{Parser, parse_message};
 pub use request::{EncodeOptions, encode};
