@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs the dependencies of the tests: PostgreSQL, SQLite's shell, the providers' Python SDKs, MCP
-# servers, the packages of the gateway's schema suite, Schemathesis for the HTTP API, and a browser.
+# Installs the dependencies of the tests: PostgreSQL, SQLite's shell, the shells of the tour, the providers'
+# Python SDKs, MCP servers, the packages of the gateway's schema suite, Schemathesis for the HTTP API, and a
+# browser.
 # Installs into target/test-deps and into the folders of the suites. Fast if everything is installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -35,6 +36,11 @@ command -v initdb >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/
   need PostgreSQL postgresql
 # Used by docs/storage.md to recover a damaged file.
 command -v sqlite3 >/dev/null || need "SQLite's shell" sqlite3
+
+# The tour (docs/tour.md) is run in each of these shells.
+for tool in dash zsh curl; do
+  command -v "$tool" >/dev/null || need "$tool" "$tool"
+done
 
 # These suites pin their own versions. npm records the installed packages in `.package-lock.json`.
 for suite in tests/gateway-zod tests/browser; do
