@@ -196,6 +196,10 @@ async fn m5_t7_tour_messages_with_read_only_tools_succeed() {
     tour.check("hello", &[], &[], &["Try one of these"]).await;
     let message = "What is the current sell price of Tritanium in Jita?";
     tour.check(message, &[], &[&["get_market_stats"]], &["**4.12 ISK**", "9,400,000,000"]).await;
+    let search: [&[&str]; 1] = [&["search_item"]];
+    tour.check("Search for Tritanium", &[], &search, &["- **Tritanium**: type 34"]).await;
+    let message = "Search for unobtainium.";
+    tour.check(message, &[], &search, &["No item has \"unobtainium\" in its name."]).await;
     let compare: [&[&str]; 1] = [&["compare_regions"]];
     for (message, quantity) in [
         ("/price-check type_id=34", "1,000 units"),
@@ -246,6 +250,7 @@ async fn m5_t7_tour_messages_with_writing_tools_succeed() {
     tour.check("Update bookmark 1 to Office", &[], &update, &["called **Office**"]).await;
     let create: [&[&str]; 1] = [&["create_shopping_list"]];
     tour.check("Create a shopping list named Week 12", &[], &create, &["**Week 12**"]).await;
+    tour.check("Create shopping list", &[], &create, &["**Shopping list** is ready"]).await;
     let delete: [&[&str]; 1] = [&["delete_shopping_list"]];
     tour.check("Delete shopping list 1", &[], &delete, &["**Week 12** was deleted"]).await;
     let stock: [&[&str]; 1] =
@@ -257,7 +262,8 @@ async fn m5_t7_tour_messages_with_writing_tools_succeed() {
 #[actix_web::test]
 async fn m5_t7_tour_messages_with_denied_tools_report_denial() {
     let mut tour = Tour::start().await;
-    let cases: [(&str, &[&str], &str); 7] = [
+    let cases: [(&str, &[&str], &str); 8] = [
+        ("Search for Tritanium", &["search_item"], "could not search the items"),
         ("What is the sell price of PLEX?", &["get_market_stats"], "could not read the market"),
         ("Buy 1000 Tritanium at market price", &["market_order_create"], "did not place the order"),
         ("Transfer 100M ISK to character XYZ", &["wallet_transfer"], "was not made"),

@@ -39,6 +39,7 @@ mod draining;
 mod edits_and_grants;
 mod elicitation;
 mod evaluation;
+mod examples;
 mod exclusive;
 mod feedback;
 mod field_forms;

@@ -42,9 +42,9 @@ impl ModelServer {
     }
 }
 
-type Served = web::Data<(ModelProgram, Vec<String>)>;
+type ServedModels = web::Data<(ModelProgram, Vec<String>)>;
 
-async fn list_models(served: Served) -> HttpResponse {
+async fn list_models(served: ServedModels) -> HttpResponse {
     let (program, models) = &**served;
     let describe = |model: &String| match program {
         ModelProgram::Ollama => {
@@ -62,7 +62,7 @@ async fn list_models(served: Served) -> HttpResponse {
     HttpResponse::Ok().json(json!({"object": "list", "data": listed}))
 }
 
-async fn complete(served: Served, request: web::Json<Value>) -> HttpResponse {
+async fn complete(served: ServedModels, request: web::Json<Value>) -> HttpResponse {
     let (program, models) = &**served;
     let model = request["model"].as_str().unwrap_or_default().to_owned();
     if !models.contains(&model) {

@@ -1,6 +1,6 @@
 /**
- * Runs the blocks of docs/tour.md in a shell, against a real server, and compares what they print:
- * `node run.mjs SHELL`. In the page a block ```sh is input, and a block without a language after it is its
+ * Runs the blocks of docs/tour.md and the example of README.md in a shell, against a real server, and compares
+ * what they print: `node run.mjs SHELL`. In the page a block ```sh is input, and a block without a language after it is its
  * output: `…` stands for a part of a line, a line `…` for any lines.
  */
 
@@ -66,17 +66,18 @@ class Process {
     this.output = "";
     this.child = spawn(command, args, { ...options, stdio: ["pipe", "pipe", "pipe"] });
     this.exited = new Promise((resolve) => this.child.once("exit", resolve));
+    void this.exited.then(() => { this.hasExited = true; this.changed?.(); });
     for (const stream of [this.child.stdout, this.child.stderr]) {
       stream.setEncoding("utf8");
       stream.on("data", (text) => { this.output += text; this.changed?.(); });
     }
   }
 
-  /** Waits until `condition` is true for the output. Returns false after `timeoutMs`. */
+  /** Waits until `condition` is true for the output. Returns false after `timeoutMs`, or if the process ends. */
   async waitFor(condition, timeoutMs = BLOCK_TIMEOUT_MS) {
     const deadline = Date.now() + timeoutMs;
     while (!condition(this.output)) {
-      if (Date.now() > deadline) return false;
+      if (Date.now() > deadline || this.hasExited) return false;
       const changed = new Promise((resolve) => { this.changed = resolve; });
       let timer;
       await Promise.race([changed, new Promise((resolve) => { timer = setTimeout(resolve, deadline - Date.now()); })]);
@@ -100,6 +101,11 @@ async function freePort() {
 }
 
 const [functions, ...stops] = parseBlocks(await readFile(join(root, "docs/tour.md"), "utf8"));
+const readme = parseBlocks((await readFile(join(root, "README.md"), "utf8")).replaceAll("```toml", "```"));
+const example = readme.find(({ heading }) => heading === "## Example");
+example.output = '…\ndata: {"type":"waiting_for_approval",…\n…\ndata: {"type":"approval_decided",…\n…\ndata: {"type":"done",…"outcome":"completed",…\n…\n';
+const ownServer = stops.findIndex(({ heading }) => heading.startsWith(OWN_SERVER));
+stops.splice(ownServer, 0, { ...example, heading: "README.md, Example" });
 const blocks = [functions, ...FURTHER_BLOCKS, ...stops];
 const folder = await mkdtemp(join(tmpdir(), "greenroom-tour-"));
 await mkdir(join(folder, "target/debug"), { recursive: true });
@@ -115,7 +121,7 @@ const server = new Process("target/debug/greenroom", ["serve", "--config", "exam
 const shell = new Process(shellName, shellName.endsWith("bash") ? ["--norc"] : [], { ...options, detached: true });
 let [passed, failed] = [0, 0];
 try {
-  if (!await server.waitFor((text) => text.includes("greenroom is ready") || text.includes("Greenroom is ready"))) throw new Error(`the server does not start: ${server.output}`);
+  if (!await server.waitFor((text) => text.includes("Greenroom is ready"))) throw new Error(`the server does not start: ${server.output}`);
   let serverRuns = true;
   for (const [index, { heading, input, output }] of blocks.entries()) {
     if (serverRuns && heading.startsWith(OWN_SERVER)) {
