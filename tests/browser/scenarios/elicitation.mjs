@@ -33,6 +33,7 @@ command = ${JSON.stringify(everythingServer)}
 args = ["stdio"]
 
 [tools."trigger-*"]
+server = "everything"
 risk = "read_only"
 timeout = "2m"
 `,

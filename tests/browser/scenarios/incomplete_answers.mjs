@@ -23,10 +23,12 @@ export default async function incompleteAnswers({ server, browser }) {
   for (const dark of [false, true]) {
     const ann = await BrowserUser.open(browser, server, { dark });
     const notices = ann.page.locator(".items .notice");
-    for (const [index, { message, text, notice }] of ANSWERS.entries()) {
+    for (const { message, text, notice } of ANSWERS) {
+      // Each message starts a session.
       await ann.sendMessage(message, RUN_END);
-      await notices.nth(index).waitFor();
-      assert.equal(await notices.nth(index).innerText(), notice);
+      await notices.getByText(notice).waitFor();
+      assert.equal(await notices.count(), 1);
+      assert.equal(await notices.innerText(), notice);
       if (text) assert.equal(await ann.page.locator(".answer .markdown").last().innerText(), text);
     }
     await ann.checkPage(`incomplete-answers-${dark ? "dark" : "light"}`);
