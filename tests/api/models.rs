@@ -204,6 +204,11 @@ async fn m3_unavailable_provider_fails_the_run(wire: ProviderProtocol) {
     let error = &single_frame(&frames, "error").data;
     assert_eq!(error["code"], "model_unavailable");
     assert!(error["error"].as_str().unwrap().contains("down for maintenance"), "{error}");
+    // Statistics count the attempt that failed the run, too.
+    let statistics = server.get("/agent/statistics").await.expect_ok();
+    let model = statistics["models"].as_object().unwrap().values().next().unwrap();
+    assert_eq!((&model["steps"], &model["failed"]), (&json!(4), &json!(4)), "{model}");
+    assert_eq!(&model["usage"], &error["usage"]);
     assert_eq!(last_message_text(&server.chat_to_end(&session, "again").await), "Here I am.");
 }
 

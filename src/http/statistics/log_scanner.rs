@@ -29,6 +29,8 @@ struct TrackedRun {
     workflow: Option<String>,
     /// Model and start time of the active step attempt.
     step: Option<(String, Timestamp)>,
+    /// Usage of the ended step attempts.
+    usage: ModelUsage,
 }
 
 struct TrackedCall {
@@ -77,7 +79,10 @@ impl LogScanner {
         let Some(run_id) = record.run_id else { return };
         if let E::RunStarted { workflow, .. } = &record.event {
             let workflow = workflow.as_ref().map(|workflow| workflow.name.clone());
-            self.runs.insert(run_id, TrackedRun { started_at: at, workflow, step: None });
+            self.runs.insert(
+                run_id,
+                TrackedRun { started_at: at, workflow, step: None, usage: ModelUsage::default() },
+            );
         } else if let E::StepStarted { model, .. } = &record.event
             && let Some(run) = self.runs.get_mut(&run_id)
         {
@@ -87,10 +92,22 @@ impl LogScanner {
 
     /// Clears the active step attempt when the event ends it.
     fn clear_ended_step(&mut self, record: &EventRecord) {
+        let Some((usage, _)) = self.attempt_end(record) else { return };
         let run = record.run_id.and_then(|run_id| self.runs.get_mut(&run_id));
-        if let Some(run) = run.filter(|_| attempt_end(&record.event).is_some()) {
+        if let Some(run) = run {
             run.step = None;
+            run.usage = run.usage.plus(usage);
         }
+    }
+
+    /// Returns the usage of a step attempt and true if it completed, if the event ends an attempt. A
+    /// run that fails ends its active attempt, whose usage is only in the total of the run.
+    fn attempt_end(&self, record: &EventRecord) -> Option<(ModelUsage, bool)> {
+        if let SessionEvent::RunFailed { usage, .. } = &record.event {
+            let run = self.find_run(record).filter(|run| run.step.is_some())?;
+            return Some((usage.minus(run.usage), false));
+        }
+        attempt_end(&record.event)
     }
 
     fn find_run(&self, record: &EventRecord) -> Option<&TrackedRun> {
@@ -143,7 +160,7 @@ impl LogScanner {
             counted.count_run(&self.agent, workflow, |runs| runs.step_retries += 1);
             counted.timeline.bucket_mut(record.at).retries += 1;
         }
-        let Some((usage, has_worked)) = attempt_end(&record.event) else { return };
+        let Some((usage, has_worked)) = self.attempt_end(record) else { return };
         counted.count_run(&self.agent, workflow, |runs| runs.usage = runs.usage.plus(usage));
         let bucket = counted.timeline.bucket_mut(record.at);
         bucket.usage = bucket.usage.plus(usage);
