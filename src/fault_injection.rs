@@ -11,7 +11,7 @@ use futures::{FutureExt as _, StreamExt as _, future::BoxFuture, stream::BoxStre
 use greenroom_actors::{
     ports::{
         ApprovalQuery, Commit, Journal, JournalError, ModelClient, Progress, PurgeRequest,
-        ServerPrompt, ServerResource, SessionCounts, SessionQuery, ToolCall, ToolHost,
+        RequestRow, ServerPrompt, ServerResource, SessionCounts, SessionQuery, ToolCall, ToolHost,
     },
     runtime::RuntimeParams,
     tool_servers::ServerStatus,
@@ -20,7 +20,7 @@ use greenroom_core::{
     Timestamp,
     budget::{BudgetMeasure, SpendingTotals},
     call::{ToolOutcome, ToolOutput},
-    ids::{ApprovalId, Seq, SessionId, UserId},
+    ids::{ApprovalId, CallId, MessageId, Seq, SessionId, UserId},
     model::{delta::Delta, failure::ModelFailure, request::ModelRequest},
     policy::{Settings, ToolRegistry},
     session::{ApprovalRow, EventRecord, SessionEvent, SessionRow},
@@ -226,6 +226,30 @@ impl Journal for FaultyJournal {
 
     async fn list_approvals(&self, query: ApprovalQuery) -> Result<Vec<ApprovalRow>, JournalError> {
         self.inner.list_approvals(query).await
+    }
+
+    async fn list_approvals_of_call(
+        &self,
+        call_id: CallId,
+    ) -> Result<Vec<ApprovalRow>, JournalError> {
+        self.inner.list_approvals_of_call(call_id).await
+    }
+
+    async fn store_request(
+        &self,
+        row: &RequestRow,
+        valid_since: Timestamp,
+    ) -> Result<(), JournalError> {
+        self.inner.store_request(row, valid_since).await
+    }
+
+    async fn find_request(
+        &self,
+        user: &UserId,
+        request_id: &MessageId,
+        valid_since: Timestamp,
+    ) -> Result<Option<RequestRow>, JournalError> {
+        self.inner.find_request(user, request_id, valid_since).await
     }
 
     async fn list_pending_deadlines(

@@ -70,6 +70,15 @@ pub const CIRCUIT_OPEN_DURATION_MAX: Duration = Duration::from_secs(120);
 /// Time after which a probe of a half-open circuit without a result no longer blocks the next one.
 pub const CIRCUIT_PROBE_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// Time for which the id of a chat client's request is known to its user (S5).
+pub const REQUEST_ID_LIFETIME: Duration = Duration::from_hours(24);
+/// Maximum expired requests that are deleted when one is stored. More than one, so that they become
+/// fewer.
+pub const EXPIRED_REQUESTS_DELETED_MAX: usize = 32;
+/// Maximum approvals of one call that are considered. A call is part of a second approval only if it
+/// needs approval again, for example after its tool became critical.
+pub const APPROVALS_OF_CALL_MAX: usize = 16;
+
 /// Maximum cached results of read-only tools (T6).
 pub const CACHED_RESULTS_MAX: usize = 1_000;
 /// Maximum bytes of all cached results.

@@ -9,8 +9,8 @@ use greenroom_core::{
     approval::{Elicitation, ElicitationAnswer},
     budget::{BudgetMeasure, SpendingTotals},
     call::{ToolOutcome, ToolOutput},
-    ids::Seq,
-    ids::{AgentName, ApprovalId, SessionId, UserId},
+    ids::{AgentName, ApprovalId, CallId, MessageId, Seq, SessionId, UserId},
+    json::Digest,
     model::{delta::Delta, failure::ModelFailure, request::ModelRequest},
     policy::{Settings, ToolRegistry},
     session::{ApprovalRow, ApprovalState, EventRecord, Projection, Run, SessionRow},
@@ -69,6 +69,29 @@ pub trait Journal: Send + Sync + 'static {
     /// Returns approvals, newest first.
     async fn list_approvals(&self, query: ApprovalQuery) -> Result<Vec<ApprovalRow>, JournalError>;
 
+    /// Returns the approvals with this call among their steps, newest first.
+    async fn list_approvals_of_call(
+        &self,
+        call_id: CallId,
+    ) -> Result<Vec<ApprovalRow>, JournalError>;
+
+    /// Stores a request of a chat client. Has no effect if the user has a row with this id that was
+    /// stored at `valid_since` or later. Deletes at most [`EXPIRED_REQUESTS_DELETED_MAX`](crate::limits::EXPIRED_REQUESTS_DELETED_MAX) rows that
+    /// were stored before. A purge of the session deletes its rows.
+    async fn store_request(
+        &self,
+        row: &RequestRow,
+        valid_since: Timestamp,
+    ) -> Result<(), JournalError>;
+
+    /// Returns the user's request with this id that was stored at `valid_since` or later.
+    async fn find_request(
+        &self,
+        user: &UserId,
+        request_id: &MessageId,
+        valid_since: Timestamp,
+    ) -> Result<Option<RequestRow>, JournalError>;
+
     /// Returns the deadlines of all pending approvals, for the approval desk at start.
     async fn list_pending_deadlines(
         &self,
@@ -114,6 +137,21 @@ pub struct PurgeRequest {
     pub expected_head: Seq,
     /// The user who requested the purge.
     pub by: UserId,
+    /// The time of the request.
+    pub at: Timestamp,
+}
+
+/// A request of a chat client, stored so that a repetition is recognized (S5).
+#[derive(Clone, Debug, PartialEq)]
+pub struct RequestRow {
+    /// The user who sent the request.
+    pub user: UserId,
+    /// The id that the client chose.
+    pub request_id: MessageId,
+    /// The session of the request. It is created after this row.
+    pub session_id: SessionId,
+    /// The digest of the request's content.
+    pub digest: Digest,
     /// The time of the request.
     pub at: Timestamp,
 }

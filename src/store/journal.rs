@@ -1,18 +1,19 @@
 //! Implements the port [`Journal`] with the writer, the caches and the read pool.
 
 use super::{
-    Store, admin_records::AuditedChange, open_session_cache::CachedCounts, queries,
+    Store, admin_records::AuditedChange, open_session_cache::CachedCounts, queries, requests,
     stored_commit::StoredCommit, writer::WriteRequest,
 };
 use crate::audit;
 use async_trait::async_trait;
 use greenroom_actors::ports::{
-    ApprovalQuery, Commit, Journal, JournalError, PurgeRequest, SessionCounts, SessionQuery,
+    ApprovalQuery, Commit, Journal, JournalError, PurgeRequest, RequestRow, SessionCounts,
+    SessionQuery,
 };
 use greenroom_core::{
     Timestamp,
     budget::{BudgetMeasure, SpendingTotals},
-    ids::{ApprovalId, Seq, SessionId, UserId},
+    ids::{ApprovalId, CallId, MessageId, Seq, SessionId, UserId},
     policy::Settings,
     session::{ApprovalRow, EventRecord, SessionRow},
     time::Day,
@@ -99,6 +100,32 @@ impl Journal for Store {
 
     async fn list_approvals(&self, query: ApprovalQuery) -> Result<Vec<ApprovalRow>, JournalError> {
         queries::list_approvals(&self.read_pool, query).await
+    }
+
+    async fn list_approvals_of_call(
+        &self,
+        call_id: CallId,
+    ) -> Result<Vec<ApprovalRow>, JournalError> {
+        queries::list_approvals_of_call(&self.read_pool, call_id).await
+    }
+
+    async fn store_request(
+        &self,
+        row: &RequestRow,
+        valid_since: Timestamp,
+    ) -> Result<(), JournalError> {
+        self.writer
+            .submit(|| Ok(WriteRequest::StoreRequest { row: row.clone(), valid_since }))
+            .await
+    }
+
+    async fn find_request(
+        &self,
+        user: &UserId,
+        request_id: &MessageId,
+        valid_since: Timestamp,
+    ) -> Result<Option<RequestRow>, JournalError> {
+        requests::find_request(&self.read_pool, user, request_id, valid_since).await
     }
 
     async fn list_pending_deadlines(

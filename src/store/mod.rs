@@ -31,6 +31,7 @@ mod open_session_cache;
 mod postgres;
 mod queries;
 mod read_only;
+mod requests;
 mod spending_check;
 mod sql;
 mod sqlite;

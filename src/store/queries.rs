@@ -8,13 +8,14 @@ use super::{
     stored_commit::state_name,
 };
 use futures::TryStreamExt as _;
-use greenroom_actors::ports::{
-    ApprovalQuery, JournalError, ParentFilter, SessionCounts, SessionQuery,
+use greenroom_actors::{
+    limits::APPROVALS_OF_CALL_MAX,
+    ports::{ApprovalQuery, JournalError, ParentFilter, SessionCounts, SessionQuery},
 };
 use greenroom_core::{
     Timestamp,
     budget::{BudgetMeasure, SpendingTotals},
-    ids::{ApprovalId, Seq, SessionId, UserId},
+    ids::{ApprovalId, CallId, Seq, SessionId, UserId},
     policy::Settings,
     session::{ApprovalRow, EventRecord, SessionRow},
     time::Day,
@@ -41,6 +42,10 @@ const SELECT_UNFINISHED: &str =
 const COUNT_SESSIONS: &str = "SELECT count(*), count(*) FILTER (WHERE status <> 'idle')
     FROM sessions WHERE owner = $1 AND status <> 'closed'";
 const SELECT_APPROVAL: &str = "SELECT approval_id, content FROM approvals WHERE approval_id = $1";
+const SELECT_APPROVALS_OF_CALL: &str = "
+    SELECT approval_id, content FROM approvals
+    WHERE approval_id IN (SELECT approval_id FROM approval_calls WHERE call_id = $1)
+    ORDER BY approval_id DESC LIMIT 0 + $2";
 const SELECT_PENDING: &str = "SELECT approval_id, session_id, deadline FROM approvals
     WHERE state = 'pending' ORDER BY approval_id";
 const SELECT_SETTINGS: &str = "SELECT content FROM user_settings WHERE user_id = $1";
@@ -156,6 +161,18 @@ pub(super) async fn list_approvals(
     query: ApprovalQuery,
 ) -> Result<Vec<ApprovalRow>, JournalError> {
     let rows = fetch_all(read_pool, select_approvals(&query)).await?;
+    rows.iter().map(|row| decode_row(row, "approval")).collect()
+}
+
+/// Returns the approvals with this call among their steps, newest first.
+pub(super) async fn list_approvals_of_call(
+    read_pool: &ReadPool,
+    call_id: CallId,
+) -> Result<Vec<ApprovalRow>, JournalError> {
+    let query = SqlQuery::new(SELECT_APPROVALS_OF_CALL)
+        .bind(call_id.to_string().as_str())
+        .bind(to_sql_limit(APPROVALS_OF_CALL_MAX));
+    let rows = fetch_all(read_pool, query).await?;
     rows.iter().map(|row| decode_row(row, "approval")).collect()
 }
 
@@ -325,6 +342,8 @@ pub(super) fn every_query() -> Vec<(SqlQuery, &'static str)> {
         (SqlQuery::new(SELECT_UNFINISHED), "sessions_running"),
         (text(COUNT_SESSIONS), "COVERING INDEX sessions_open"),
         (id(SELECT_APPROVAL), "approvals_by_id"),
+        (text(SELECT_APPROVALS_OF_CALL).bind(1), "approvals_by_id"),
+        (text(SELECT_APPROVALS_OF_CALL).bind(1), "PRIMARY KEY (call_id=?)"),
         (SqlQuery::new(SELECT_PENDING), "COVERING INDEX approvals_pending"),
         (text(SELECT_SETTINGS), "PRIMARY KEY"),
         (text(SELECT_SPENDING).bind(1).bind(1), "PRIMARY KEY"),

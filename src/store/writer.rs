@@ -13,12 +13,17 @@ use super::{
     head_cache::{HeadCache, HeadSource},
     log_tail_cache::LogTailCache,
     open_session_cache::{CACHED_SESSIONS_PER_USER_MAX, OpenSessionCache},
+    queries::to_sql_limit,
     spending_check,
     stored_commit::StoredCommit,
 };
 use crate::audit::{AuditEntry, AuditRow, ChainHead};
-use greenroom_actors::ports::JournalError;
+use greenroom_actors::{
+    limits::EXPIRED_REQUESTS_DELETED_MAX,
+    ports::{JournalError, RequestRow},
+};
 use greenroom_core::{
+    Timestamp,
     budget::SpendingPrecondition,
     ids::{Seq, SessionId, UserId},
     session::SessionStatus,
@@ -84,6 +89,15 @@ pub(super) trait WriterBackend: Send + 'static {
     /// Stores a user's settings.
     async fn store_settings(&mut self, user: &str, content: &str) -> sqlx::Result<()>;
 
+    /// Deletes at most `deleted_max` requests that were stored before `valid_since`, and stores this
+    /// one unless the user has a valid one with its id.
+    async fn store_request(
+        &mut self,
+        row: &RequestRow,
+        valid_since: Timestamp,
+        deleted_max: i64,
+    ) -> sqlx::Result<()>;
+
     /// Checks with a write that the database is writable.
     async fn write_heartbeat(&mut self) -> sqlx::Result<()>;
 
@@ -100,6 +114,8 @@ pub(super) enum WriteRequest {
     Append(StoredCommit),
     /// Store a user's settings, as JSON.
     StoreSettings { user: String, content: String },
+    /// Store a request of a chat client.
+    StoreRequest { row: RequestRow, valid_since: Timestamp },
     /// Append an audit entry and make the change that it records.
     StoreChange { change: AuditedChange, entry: AuditEntry },
     /// Load the user's open sessions into [`Writer::open_sessions`].
@@ -264,6 +280,11 @@ impl<S: WriterBackend> WriterTask<S> {
                 WriteRequest::Checkpoint => checkpoints.push(reply),
                 WriteRequest::StoreSettings { user, content } => {
                     let result = self.backend.store_settings(&user, &content).await;
+                    send_reply(reply, self.report_result(result).await);
+                }
+                WriteRequest::StoreRequest { row, valid_since } => {
+                    let deleted_max = to_sql_limit(EXPIRED_REQUESTS_DELETED_MAX);
+                    let result = self.backend.store_request(&row, valid_since, deleted_max).await;
                     send_reply(reply, self.report_result(result).await);
                 }
                 WriteRequest::StoreChange { change, entry } => {
@@ -435,6 +456,7 @@ impl WriteRequest {
         match self {
             Self::Append(commit) => Some(commit.session_id),
             Self::StoreSettings { .. }
+            | Self::StoreRequest { .. }
             | Self::StoreChange { .. }
             | Self::LoadOpenSessions(_)
             | Self::Heartbeat
@@ -447,7 +469,8 @@ impl WriteRequest {
         match self {
             Self::Append(commit) => commit.size(),
             Self::StoreSettings { content, .. } => content.len(),
-            Self::StoreChange { .. }
+            Self::StoreRequest { .. }
+            | Self::StoreChange { .. }
             | Self::LoadOpenSessions(_)
             | Self::Heartbeat
             | Self::Checkpoint => 0,

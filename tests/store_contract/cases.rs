@@ -6,18 +6,19 @@ use crate::fixtures::{
 };
 use futures::future::join_all;
 use greenroom_actors::ports::{
-    ApprovalQuery, Commit, Journal, JournalError, ParentFilter, PurgeRequest, SessionCounts,
-    SessionQuery,
+    ApprovalQuery, Commit, Journal, JournalError, ParentFilter, PurgeRequest, RequestRow,
+    SessionCounts, SessionQuery,
 };
 use greenroom_core::{
     Timestamp,
     budget::{BudgetMeasure, SpendingEntry, SpendingPrecondition, SpendingTotals, SpendingUpdate},
-    ids::{Seq, SessionId},
+    ids::{MessageId, Seq, SessionId},
+    json::Digest,
     policy::{Autonomy, BudgetPeriod, Settings},
-    session::{ApprovalState, SessionRow, SessionStatus},
+    session::{ApprovalRow, ApprovalState, SessionRow, SessionStatus},
     time::Day,
 };
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, slice, sync::Arc};
 
 /// Declares a test of each case for one database. `$open` returns a journal over an empty database
 /// and a guard that lives as long as the case.
@@ -52,6 +53,8 @@ macro_rules! contract_tests {
             d2_list_unfinished_sessions_returns_running_sessions,
             g11_load_approval_returns_latest_row,
             g11_list_approvals_applies_every_filter,
+            g11_approvals_of_a_call_are_listed_newest_first,
+            s5_request_is_known_until_it_expires_or_its_session_is_purged,
             g10_g11_list_pending_deadlines_returns_pending_approvals,
             g4_settings_are_stored_by_user,
             g6_spending_is_summed_by_day_month_and_measure,
@@ -452,6 +455,68 @@ pub(crate) async fn g11_list_approvals_applies_every_filter(journal: JournalUnde
             }
         }
     }
+}
+
+pub(crate) async fn g11_approvals_of_a_call_are_listed_newest_first(journal: JournalUnderTest) {
+    let of_call = |row: &ApprovalRow| row.approval.steps()[0].call_id;
+    let first = approval_row(1, 1, "alice", ApprovalState::Expired);
+    // The second approval asks for the same call again.
+    let mut second = approval_row(2, 1, "alice", ApprovalState::Pending);
+    Arc::make_mut(&mut second.approval).subject = first.approval.subject.clone();
+    let other = approval_row(3, 2, "bob", ApprovalState::Pending);
+    let rows = vec![first.clone(), second.clone()];
+    append(&journal, with_rows(message_commit(session_id(1), 0, 1, "x"), None, rows)).await;
+    let rows = vec![other.clone()];
+    append(&journal, with_rows(message_commit(session_id(2), 0, 1, "x"), None, rows)).await;
+    let listed = async |row: &ApprovalRow| journal.list_approvals_of_call(of_call(row)).await;
+    assert_eq!(listed(&first).await.unwrap(), [second.clone(), first.clone()]);
+    second.state = ApprovalState::Decided;
+    let rows = vec![second.clone()];
+    append(&journal, with_rows(message_commit(session_id(1), 1, 1, "x"), None, rows)).await;
+    assert_eq!(listed(&first).await.unwrap(), [second, first.clone()]);
+    assert_eq!(listed(&other).await.unwrap(), slice::from_ref(&other));
+    journal.purge(purge_request(1, 2)).await.unwrap();
+    assert_eq!(listed(&first).await.unwrap(), []);
+    assert_eq!(listed(&other).await.unwrap(), [other]);
+}
+
+pub(crate) async fn s5_request_is_known_until_it_expires_or_its_session_is_purged(
+    journal: JournalUnderTest,
+) {
+    let request = |owner: &str, id: &str, session: u32, at: i64| RequestRow {
+        user: user(owner),
+        request_id: MessageId::parse(id).unwrap(),
+        session_id: session_id(session),
+        digest: Digest::hash_bytes(&at.to_be_bytes()),
+        at: Timestamp(at),
+    };
+    let find = async |row: &RequestRow, since: i64| {
+        journal.find_request(&row.user, &row.request_id, Timestamp(since)).await.unwrap()
+    };
+    let store = async |row: &RequestRow, since: i64| {
+        journal.store_request(row, Timestamp(since)).await.unwrap();
+    };
+    let first = request("alice", "a'1", 1, 100);
+    assert_eq!(find(&first, 0).await, None);
+    store(&first, 50).await;
+    assert_eq!(find(&first, 100).await, Some(first.clone()));
+    assert_eq!(find(&first, 101).await, None, "expired");
+    // The first request with an id wins while it is valid. Another user's id is another request.
+    store(&request("alice", "a'1", 2, 150), 100).await;
+    assert_eq!(find(&first, 100).await, Some(first.clone()));
+    let of_bob = request("bob", "a'1", 2, 150);
+    store(&of_bob, 100).await;
+    assert_eq!(find(&of_bob, 100).await, Some(of_bob.clone()));
+    let again = request("alice", "a'1", 3, 200);
+    store(&again, 101).await;
+    assert_eq!(find(&first, 0).await, Some(again.clone()));
+    // Storing a request deletes expired ones.
+    store(&request("carol", "c", 3, 300), 180).await;
+    assert_eq!(find(&of_bob, 0).await, None);
+    assert_eq!(find(&again, 0).await, Some(again.clone()));
+    append(&journal, message_commit(session_id(3), 0, 1, "x")).await;
+    journal.purge(purge_request(3, 1)).await.unwrap();
+    assert_eq!(find(&again, 0).await, None);
 }
 
 pub(crate) async fn g10_g11_list_pending_deadlines_returns_pending_approvals(

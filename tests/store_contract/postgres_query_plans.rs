@@ -16,11 +16,13 @@ use greenroom::{
     auth::{ApiKey, KeyId, KeyStore as _, Role},
     store::Store,
 };
-use greenroom_actors::ports::{ApprovalQuery, Journal as _, PurgeRequest, SessionQuery};
+use greenroom_actors::ports::{
+    ApprovalQuery, Journal as _, PurgeRequest, RequestRow, SessionQuery,
+};
 use greenroom_core::{
     Timestamp,
     budget::{BudgetMeasure, SpendingEntry, SpendingPrecondition, SpendingUpdate},
-    ids::Seq,
+    ids::{CallId, MessageId, Seq},
     json::Digest,
     policy::{BudgetPeriod, Settings},
     session::{ApprovalState, SessionEvent, SessionStatus},
@@ -33,7 +35,8 @@ const STORED: u32 = 100_000;
 /// Runs of each query. After some runs the server makes a generic plan.
 const RUNS: u32 = 12;
 /// Tables that grow with the number of sessions.
-const GROWING_TABLES: [&str; 5] = ["approvals", "audit", "commits", "sessions", "spending"];
+const GROWING_TABLES: [&str; 7] =
+    ["approval_calls", "approvals", "audit", "commits", "requests", "sessions", "spending"];
 
 /// Fills every table as after long use: 100 users with 1,000 sessions each, of which few are active.
 async fn fill(connection: &mut PgConnection) {
@@ -58,7 +61,7 @@ async fn fill(connection: &mut PgConnection) {
     sqlx::query(commits).bind(&ids).bind(events).execute(&mut *connection).await.unwrap();
     let approvals = "INSERT INTO approvals (approval_id, session_id, owner, state, deadline, content)
         SELECT id, session_id, 'user-' || n % 100, CASE n % 1000 WHEN 2 THEN 'pending' ELSE 'decided' END,
-               $5, replace($3, $4, id::text)
+               $5, replace(replace($3, $4, id::text), $6, id::text)
         FROM unnest($1::uuid[], $2::uuid[]) WITH ORDINALITY AS ids (id, session_id, n)";
     let row = approval_row(0, 0, "user-1", ApprovalState::Pending);
     sqlx::query(approvals)
@@ -67,9 +70,14 @@ async fn fill(connection: &mut PgConnection) {
         .bind(serde_json::to_string(&row).unwrap())
         .bind(approval_id(0).0.to_string())
         .bind(NEW_YEAR)
+        .bind(row.approval.steps()[0].call_id.to_string())
         .execute(&mut *connection)
         .await
         .unwrap();
+    let requests = "INSERT INTO requests (user_id, request_id, session_id, digest, at)
+        SELECT 'user-' || n % 100, id::text, id, decode(repeat('00', 32), 'hex'), n
+        FROM unnest($1::uuid[]) WITH ORDINALITY AS ids (id, n)";
+    sqlx::query(requests).bind(&ids).execute(&mut *connection).await.unwrap();
     let audit = "INSERT INTO audit (n, hash, content)
         SELECT 1000 + n, decode(repeat('00', 32), 'hex'), json_build_object(
             'session_id', id, 'user', 'user-' || n % 100,
@@ -123,6 +131,18 @@ async fn run_every_query(store: &Store, n: u32) {
     assert_eq!(store.load_head(existing).await.unwrap(), Seq(4));
     store.load_session(existing).await.unwrap().unwrap();
     store.load_approval(approval_id(n)).await.unwrap().unwrap();
+    let call_id = CallId(approval_id(n).0);
+    assert_eq!(store.list_approvals_of_call(call_id).await.unwrap().len(), 1);
+    let request_id = MessageId::parse(&existing.to_string()).unwrap();
+    let request = RequestRow {
+        user: owner.clone(),
+        request_id: request_id.clone(),
+        session_id: existing,
+        digest: Digest::hash_bytes(b"x"),
+        at: Timestamp(i64::from(STORED)),
+    };
+    store.store_request(&request, Timestamp(i64::from(40 * n))).await.unwrap();
+    store.find_request(&owner, &request_id, Timestamp(0)).await.unwrap().unwrap();
     store.load_settings(&owner).await.unwrap().unwrap();
     store.store_settings(&owner, &Settings::default()).await.unwrap();
     store.load_spending(&owner, Timestamp(NEW_YEAR).day()).await.unwrap();

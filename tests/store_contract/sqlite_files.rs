@@ -1,12 +1,17 @@
 //! The files of SQLite journals: modes, locks, and files that are no database of Greenroom.
 
 use crate::{
-    fixtures::{message_commit, parent, read_log, session_id, session_row, with_rows},
+    fixtures::{
+        approval_row, message_commit, parent, read_log, session_id, session_row, with_rows,
+    },
     sqlite::{execute, open, second_connection},
 };
 use greenroom::store::{self, Store, StoreError, StoreOptions};
 use greenroom_actors::ports::{Journal, ParentFilter, SessionQuery};
-use greenroom_core::{ids::Seq, session::SessionStatus};
+use greenroom_core::{
+    ids::Seq,
+    session::{ApprovalState, SessionStatus},
+};
 use std::{error::Error, fs, path::Path, sync::Arc};
 
 async fn open_error(path: &Path) -> StoreError {
@@ -65,11 +70,11 @@ async fn d5_newer_database_is_rejected_unchanged() {
     drop(open(&path).await);
     execute(&mut second_connection(&path).await, "PRAGMA user_version = 99").await;
     let error = open_error(&path).await;
-    assert!(matches!(error, StoreError::SchemaTooNew { found: 99, known: 6, .. }), "{error}");
+    assert!(matches!(error, StoreError::SchemaTooNew { found: 99, known: 7, .. }), "{error}");
     let text = error.to_string();
     assert!(text.contains("green.db") && text.contains("99"), "{text}");
 
-    execute(&mut second_connection(&path).await, "PRAGMA user_version = 6").await;
+    execute(&mut second_connection(&path).await, "PRAGMA user_version = 7").await;
     open(&path).await.check_health().await.unwrap();
 }
 
@@ -122,20 +127,22 @@ async fn second_migration_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("new/green.db");
     let first = store::migrate(&path).await.unwrap();
-    assert_eq!((first.from_version, first.to_version), (0, 6));
+    assert_eq!((first.from_version, first.to_version), (0, 7));
     let second = store::migrate(&path).await.unwrap();
-    assert_eq!((second.from_version, second.to_version), (6, 6));
+    assert_eq!((second.from_version, second.to_version), (7, 7));
     open(&path).await.check_health().await.unwrap();
 }
 
 /// A database of version 4, in which the parent is read from the content.
 #[tokio::test]
-async fn d5_s8_children_are_found_after_migration_from_version_4() {
+async fn d5_s8_g11_children_and_approvals_of_calls_are_found_after_migration_from_version_4() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("green.db");
     let mut row = session_row(2, "alice", SessionStatus::Idle);
     row.parent = Some(Arc::new(parent(1)));
-    let commit = with_rows(message_commit(session_id(2), 0, 1, "x"), Some(row), vec![]);
+    let pending_approval = approval_row(1, 2, "alice", ApprovalState::Pending);
+    let rows = vec![pending_approval.clone()];
+    let commit = with_rows(message_commit(session_id(2), 0, 1, "x"), Some(row), rows);
     open(&path).await.append(commit).await.unwrap();
     for statement in [
         "DROP INDEX sessions_by_parent",
@@ -146,16 +153,23 @@ async fn d5_s8_children_are_found_after_migration_from_version_4() {
         "CREATE INDEX sessions_by_parent ON sessions (parent, session_id) WHERE parent IS NOT NULL",
         "CREATE INDEX sessions_without_parent ON sessions (owner, session_id) WHERE parent IS NULL",
         "DROP TABLE digest_key",
+        "DROP TABLE requests",
+        "DROP TRIGGER approval_calls_added",
+        "DROP TRIGGER approval_calls_removed",
+        "DROP TABLE approval_calls",
         "PRAGMA user_version = 4",
     ] {
         execute(&mut second_connection(&path).await, statement).await;
     }
     let journal = open(&path).await;
-    assert_eq!((journal.migration().from_version, journal.migration().to_version), (4, 6));
+    assert_eq!((journal.migration().from_version, journal.migration().to_version), (4, 7));
     let parent_filter = ParentFilter::ChildrenOf(session_id(1));
     let query = SessionQuery { parent_filter, limit: 9, ..SessionQuery::default() };
     let children = journal.list_sessions(query).await.unwrap();
     assert_eq!(children.iter().map(|row| row.session_id).collect::<Vec<_>>(), [session_id(2)]);
+    // The approvals of each call are derived from the stored approvals.
+    let call_id = pending_approval.approval.steps()[0].call_id;
+    assert_eq!(journal.list_approvals_of_call(call_id).await.unwrap(), [pending_approval]);
 }
 
 #[tokio::test]
@@ -205,7 +219,7 @@ async fn g16_read_only_open_rejects_unreadable_files_unchanged() {
 
     fs::write(&path, "").unwrap();
     let error = read_error(&path).await;
-    assert!(matches!(error, StoreError::SchemaTooOld { found: 0, known: 6, .. }), "{error}");
+    assert!(matches!(error, StoreError::SchemaTooOld { found: 0, known: 7, .. }), "{error}");
     assert!(error.to_string().contains("greenroom migrate"), "{error}");
     assert_eq!(fs::read(&path).unwrap(), b"");
 

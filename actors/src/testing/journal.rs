@@ -1,15 +1,18 @@
 //! An in-memory journal that satisfies the contract of [`Journal`], except for injected faults.
 
 use super::{Gate, lock};
-use crate::ports::{
-    ApprovalQuery, Commit, Journal, JournalError, ParentFilter, PurgeRequest, SessionCounts,
-    SessionQuery,
+use crate::{
+    limits::APPROVALS_OF_CALL_MAX,
+    ports::{
+        ApprovalQuery, Commit, Journal, JournalError, ParentFilter, PurgeRequest, RequestRow,
+        SessionCounts, SessionQuery,
+    },
 };
 use async_trait::async_trait;
 use greenroom_core::{
     Timestamp,
     budget::{BudgetMeasure, SpendingEntry, SpendingPrecondition, SpendingTotals, SpendingUpdate},
-    ids::{ApprovalId, Seq, SessionId, UserId},
+    ids::{ApprovalId, CallId, MessageId, Seq, SessionId, UserId},
     policy::Settings,
     session::{ApprovalRow, ApprovalState, EventRecord, SessionRow, SessionStatus},
     time::Day,
@@ -65,6 +68,7 @@ struct StoredData {
     sessions: BTreeMap<SessionId, SessionRow>,
     approvals: BTreeMap<ApprovalId, ApprovalRow>,
     settings: BTreeMap<UserId, Settings>,
+    requests: BTreeMap<(UserId, MessageId), RequestRow>,
     spending: BTreeMap<(UserId, BudgetMeasure, Day), f64>,
 }
 
@@ -207,6 +211,7 @@ impl StoredData {
         self.events.remove(&session_id);
         self.sessions.remove(&session_id);
         self.approvals.retain(|_, row| row.session_id != session_id);
+        self.requests.retain(|_, row| row.session_id != session_id);
         Ok(())
     }
 
@@ -361,6 +366,41 @@ impl Journal for MemoryJournal {
                 && before.is_none_or(|before| row.approval.approval_id < before)
         };
         Ok(stored.approvals.values().rev().filter(is_match).take(limit).cloned().collect())
+    }
+
+    async fn list_approvals_of_call(
+        &self,
+        call_id: CallId,
+    ) -> Result<Vec<ApprovalRow>, JournalError> {
+        let stored = lock(&self.stored);
+        let has_call =
+            |row: &&ApprovalRow| row.approval.steps().iter().any(|step| step.call_id == call_id);
+        let rows = stored.approvals.values().rev().filter(has_call);
+        Ok(rows.take(APPROVALS_OF_CALL_MAX).cloned().collect())
+    }
+
+    async fn store_request(
+        &self,
+        row: &RequestRow,
+        valid_since: Timestamp,
+    ) -> Result<(), JournalError> {
+        let requests = &mut lock(&self.stored).requests;
+        let key = (row.user.clone(), row.request_id.clone());
+        if requests.get(&key).is_none_or(|stored| stored.at < valid_since) {
+            requests.insert(key, row.clone());
+        }
+        Ok(())
+    }
+
+    async fn find_request(
+        &self,
+        user: &UserId,
+        request_id: &MessageId,
+        valid_since: Timestamp,
+    ) -> Result<Option<RequestRow>, JournalError> {
+        let stored = lock(&self.stored);
+        let row = stored.requests.get(&(user.clone(), request_id.clone()));
+        Ok(row.filter(|row| row.at >= valid_since).cloned())
     }
 
     async fn list_pending_deadlines(

@@ -15,7 +15,9 @@ use crate::{
         writer::WriterBackend,
     },
 };
+use greenroom_actors::ports::RequestRow;
 use greenroom_core::{
+    Timestamp,
     budget::SpendingPrecondition,
     ids::{Seq, SessionId, UserId},
     session::SessionStatus,
@@ -45,10 +47,19 @@ const REVOKE_KEY: &str = "
     WITH head AS (UPDATE audit_head SET n = $1, hash = $2),
          row AS (INSERT INTO audit (n, hash, content) VALUES ($1, $2, $3))
     UPDATE api_keys SET revoked_at = $5 WHERE key_id = $4 AND revoked_at IS NULL";
+const DELETE_EXPIRED_REQUESTS: &str = "
+    DELETE FROM requests WHERE id IN (
+        SELECT id FROM requests WHERE at < $1 ORDER BY at LIMIT $2)";
+const STORE_REQUEST: &str = "
+    INSERT INTO requests (user_id, request_id, session_id, digest, at) VALUES ($1, $2, $3, $4, $5)
+    ON CONFLICT (user_id, request_id) DO UPDATE
+    SET session_id = excluded.session_id, digest = excluded.digest, at = excluded.at
+    WHERE requests.at < $6";
 const PURGE: &str = "
     WITH head AS (UPDATE audit_head SET n = $1, hash = $2),
          row AS (INSERT INTO audit (n, hash, content) VALUES ($1, $2, $3)),
          log AS (DELETE FROM commits WHERE session_id = $4),
+         requested AS (DELETE FROM requests WHERE session_id = $4),
          asked AS (DELETE FROM approvals WHERE session_id = $4)
     DELETE FROM sessions WHERE session_id = $4";
 const UPSERT_SETTINGS: &str = "INSERT INTO user_settings (user_id, content) VALUES ($1, $2)
@@ -173,6 +184,26 @@ impl WriterBackend for PostgresBackend {
     async fn store_settings(&mut self, user: &str, content: &str) -> sqlx::Result<()> {
         let query = sqlx::query(UPSERT_SETTINGS).bind(user).bind(content);
         with_response_timeout(query.execute(self.ensure_connected().await?)).await.map(drop)
+    }
+
+    async fn store_request(
+        &mut self,
+        row: &RequestRow,
+        valid_since: Timestamp,
+        deleted_max: i64,
+    ) -> sqlx::Result<()> {
+        let connection = self.ensure_connected().await?;
+        // Two transactions: the deletion has no effect on valid rows.
+        let query = sqlx::query(DELETE_EXPIRED_REQUESTS).bind(valid_since.0).bind(deleted_max);
+        with_response_timeout(query.execute(&mut *connection)).await?;
+        let query = sqlx::query(STORE_REQUEST)
+            .bind(row.user.as_str())
+            .bind(row.request_id.as_str())
+            .bind(row.session_id.0)
+            .bind(row.digest.as_bytes().to_vec())
+            .bind(row.at.0)
+            .bind(valid_since.0);
+        with_response_timeout(query.execute(connection)).await.map(drop)
     }
 
     async fn write_heartbeat(&mut self) -> sqlx::Result<()> {

@@ -15,6 +15,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../../migrations/postgres/0003_spending.sql"),
     include_str!("../../../migrations/postgres/0004_children.sql"),
     include_str!("../../../migrations/postgres/0005_digest_key.sql"),
+    include_str!("../../../migrations/postgres/0006_requests.sql"),
 ];
 
 /// The schema version of this program.

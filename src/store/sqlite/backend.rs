@@ -17,7 +17,9 @@ use crate::{
         writer::WriterBackend,
     },
 };
+use greenroom_actors::ports::RequestRow;
 use greenroom_core::{
+    Timestamp,
     budget::SpendingPrecondition,
     ids::{Seq, SessionId, UserId},
     json::Digest,
@@ -46,7 +48,16 @@ const ADD_KEY: &str = "
     VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 const REVOKE_KEY: &str =
     "UPDATE api_keys SET revoked_at = ?2 WHERE key_id = ?1 AND revoked_at IS NULL";
-const PURGE: [&str; 3] = [
+const DELETE_EXPIRED_REQUESTS: &str = "
+    DELETE FROM requests WHERE id IN (
+        SELECT id FROM requests WHERE at < ?1 ORDER BY at LIMIT 0 + ?2)";
+const STORE_REQUEST: &str = "
+    INSERT INTO requests (user_id, request_id, session_id, digest, at) VALUES (?1, ?2, ?3, ?4, ?5)
+    ON CONFLICT (user_id, request_id) DO UPDATE
+    SET session_id = excluded.session_id, digest = excluded.digest, at = excluded.at
+    WHERE requests.at < ?6";
+const PURGE: [&str; 4] = [
+    "DELETE FROM requests WHERE session_id = ?1",
     "DELETE FROM commits WHERE session_id = ?1",
     "DELETE FROM approvals WHERE session_id = ?1",
     "DELETE FROM sessions WHERE session_id = ?1",
@@ -185,6 +196,28 @@ impl WriterBackend for SqliteBackend {
         })
     }
 
+    async fn store_request(
+        &mut self,
+        row: &RequestRow,
+        valid_since: Timestamp,
+        deleted_max: i64,
+    ) -> sqlx::Result<()> {
+        self.with_connection(|connection| {
+            execute(connection, BEGIN)?;
+            let expired = params![valid_since.0, deleted_max];
+            connection.prepare_cached(DELETE_EXPIRED_REQUESTS)?.execute(expired)?;
+            connection.prepare_cached(STORE_REQUEST)?.execute(params![
+                row.user.as_str(),
+                row.request_id.as_str(),
+                &row.session_id.0.as_bytes()[..],
+                &row.digest.as_bytes()[..],
+                row.at.0,
+                valid_since.0,
+            ])?;
+            execute(connection, COMMIT)
+        })
+    }
+
     async fn write_heartbeat(&mut self) -> sqlx::Result<()> {
         self.with_connection(|connection| execute(connection, UPSERT_HEARTBEAT))
     }
@@ -298,8 +331,10 @@ pub(super) fn every_statement() -> Vec<(&'static str, &'static str)> {
         (SELECT_COUNTED_SPENDING, "PRIMARY KEY"),
         (SELECT_OPEN_SESSIONS, "COVERING INDEX sessions_open"),
         (REVOKE_KEY, "PRIMARY KEY"),
+        (DELETE_EXPIRED_REQUESTS, "COVERING INDEX requests_by_time"),
     ];
-    let tables = ["commits_by_session", "approvals_by_session", "PRIMARY KEY"];
+    let tables =
+        ["requests_by_session", "commits_by_session", "approvals_by_session", "PRIMARY KEY"];
     statements.extend(PURGE.into_iter().zip(tables));
     statements
 }

@@ -20,6 +20,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../../migrations/sqlite/0004_children.sql"),
     include_str!("../../../migrations/sqlite/0005_parents.sql"),
     include_str!("../../../migrations/sqlite/0006_digest_key.sql"),
+    include_str!("../../../migrations/sqlite/0007_requests.sql"),
 ];
 
 /// The schema version of this program.

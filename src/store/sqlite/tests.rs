@@ -1,5 +1,7 @@
 use super::backend;
-use crate::store::{Store, StoreOptions, admin_records, digest_key, queries, sql::ReadPool};
+use crate::store::{
+    Store, StoreOptions, admin_records, digest_key, queries, requests, sql::ReadPool,
+};
 use rusqlite::{Connection, StatementStatus, ToSql};
 use sqlx::{AssertSqlSafe, Row as _};
 
@@ -24,7 +26,11 @@ async fn every_query_uses_an_index() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("green.db");
     let store = Store::open(&path, StoreOptions::default()).await.unwrap();
-    for (query, index) in queries::every_query().into_iter().chain(digest_key::every_query()) {
+    for (query, index) in queries::every_query()
+        .into_iter()
+        .chain(digest_key::every_query())
+        .chain(requests::every_query())
+    {
         assert_index(&store.read_pool, query.sql(), index).await;
     }
 }
