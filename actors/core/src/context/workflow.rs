@@ -13,7 +13,7 @@ use crate::{
     policy::Autonomy,
     text::{glob_matches, truncate},
 };
-use minijinja::{Environment, UndefinedBehavior};
+use minijinja::{Environment, UndefinedBehavior, escape_formatter};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Number, Value};
 use std::{collections::BTreeMap, fmt, io, sync::Arc};
@@ -240,7 +240,8 @@ impl Workflow {
         let template = environment.template_from_str(&self.body);
         let template =
             template.map_err(|error| format!("template: {}", format_template_error(&error)))?;
-        // Optional inputs that are not given are null, so that `{% if region %}` works.
+        // Optional inputs that are not given are null, so that `{% if region %}` works; they are
+        // rendered as empty text.
         let absent = self.inputs.keys().filter(|name| !inputs.contains_key(*name));
         let absent = absent.map(|name| (name.clone(), Value::Null));
         let all: Map<String, Value> = inputs.clone().into_iter().chain(absent).collect();
@@ -342,6 +343,10 @@ fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     environment.set_fuel(Some(WORKFLOW_FUEL));
+    environment.set_formatter(|out, state, value| match value.is_none() {
+        true => Ok(()),
+        false => escape_formatter(out, state, value),
+    });
     environment
 }
 

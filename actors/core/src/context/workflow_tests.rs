@@ -47,6 +47,21 @@ fn c3_workflow_is_rendered_with_inputs_and_defaults() {
 }
 
 #[test]
+fn c3_omitted_optional_input_is_rendered_as_empty_text() {
+    let file = "---\nname: a\ndescription: b\ninputs:\n  note: { required: false }\n  \
+                count: { type: integer, required: false }\n---\n\
+                Note: <{{ note }}> {{ count }}{{ note | default('') }}{% if not note %}none{% endif %}.";
+    let workflow = Workflow::parse(file).unwrap();
+    let render = |inputs: Value| {
+        let Value::Object(inputs) = inputs else { panic!("inputs are an object") };
+        workflow.start(&inputs).unwrap().text.to_string()
+    };
+    assert_eq!(render(json!({})), "Note: <> none.");
+    assert_eq!(render(json!({"note": null, "count": 2})), "Note: <> 2none.");
+    assert_eq!(render(json!({"note": "None"})), "Note: <None> None.");
+}
+
+#[test]
 fn c3_invalid_input_is_rejected_with_its_name() {
     for (inputs, error) in [
         (json!({}), "type_id: missing; must be an integer"),
