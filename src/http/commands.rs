@@ -191,7 +191,10 @@ async fn check_open_session_limit(state: &AppState, owner: &UserId) -> Result<()
     Err(Problem::too_many("too_many_sessions", detail, limit))
 }
 
-async fn check_running_run_limit(state: &AppState, owner: &UserId) -> Result<(), Problem> {
+pub(super) async fn check_running_run_limit(
+    state: &AppState,
+    owner: &UserId,
+) -> Result<(), Problem> {
     let running = state.runtime.journal.count_sessions(owner).await?.running;
     let limit = state.limits.running_runs_max;
     if running < limit {
@@ -228,7 +231,7 @@ pub(super) fn validate_title(title: String) -> Result<String, Problem> {
 }
 
 /// A message to a session, as every surface accepts it.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct MessageRequest {
     /// May be empty if `workflow` is present.
@@ -276,19 +279,32 @@ impl MessageRequest {
         }
     }
 
-    /// Returns an error if the text of a message exceeds the limit.
-    pub(super) fn validate_text(state: &AppState, text: &str) -> Result<(), Problem> {
+    /// Returns the text of the user's message: the given one, or else the command of the workflow.
+    fn text(&self) -> String {
+        match &self.workflow {
+            Some(request) if self.message.trim().is_empty() => request.to_command(),
+            Some(_) | None => self.message.clone(),
+        }
+    }
+
+    /// Returns the digest that identifies a repetition of the message.
+    pub(super) fn digest(&self) -> Digest {
+        message_digest(&self.text(), self.preflight, self.workflow.as_ref())
+    }
+
+    /// Returns an error if the text of a message, in `field`, exceeds the limit.
+    pub(super) fn validate_text(state: &AppState, field: &str, text: &str) -> Result<(), Problem> {
         let max = state.limits.message_bytes_max;
         if text.len() <= max {
             return Ok(());
         }
-        let detail = format!("`message`: {} bytes; the limit is {max}", text.len());
+        let detail = format!("`{field}`: {} bytes; the limit is {max}", text.len());
         Err(Problem::too_large("message_too_large", detail, max))
     }
 
     /// Validates the message independently of the session's state.
     pub(super) fn validate(&self, state: &AppState) -> Result<BusyAction, Problem> {
-        Self::validate_text(state, &self.message)?;
+        Self::validate_text(state, "message", &self.message)?;
         if self.message.trim().is_empty() && self.workflow.is_none() {
             return Err(Problem::invalid("message", "`message` must not be empty"));
         }
@@ -317,12 +333,8 @@ pub(super) async fn submit_message(
         check_running_run_limit(state, &session.owner).await?;
     }
     let new_id = || MessageId::from_uuid(state.runtime.new_id());
-    let MessageRequest { message, message_id, preflight, workflow, traceparent, .. } = message;
-    let text = match &workflow {
-        Some(request) if message.trim().is_empty() => request.to_command(),
-        Some(_) | None => message,
-    };
-    let digest = message_digest(&text, preflight, workflow.as_ref());
+    let (text, digest) = (message.text(), message.digest());
+    let MessageRequest { message_id, preflight, workflow, traceparent, .. } = message;
     let workflow = workflows::start_requested_workflow(state, &session.agent, workflow).await?;
     let message_id = message_id.unwrap_or_else(new_id);
     let (id, text) = (message_id.clone(), text.into());

@@ -71,6 +71,15 @@ impl Problem {
         self
     }
 
+    /// Renames the field, in `field` and in the detail, to the form that the client uses.
+    pub(super) fn with_renamed_field(mut self, name: &str, renamed: &str) -> Self {
+        if self.extra.get("field").is_some_and(|field| field == name) {
+            self.extra.insert("field".to_owned(), renamed.into());
+            self.detail = self.detail.replace(name, renamed);
+        }
+        self
+    }
+
     /// Converts the rejection of an answer. The earlier answer in it is redacted with the server's
     /// redactor, and its digests are keyed.
     pub(super) fn from_rejected_answer(rejection: Rejection, redactor: &Redactor) -> Self {

@@ -2,16 +2,21 @@
 //! of sessions, its decisions become answers to approvals, and each request is one stream on the
 //! connection.
 //!
-//! The client chooses the id of a request, and repeating a request starts nothing (S5). After a lost
-//! connection, the same `chat.send` therefore streams the rest and sends the pending approvals
-//! again.
+//! The client chooses the id of a request, and repeating a request starts nothing (S5), as far as
+//! the id can be known ([`targets`]). After a lost connection, the same `chat.send` therefore streams
+//! the rest and sends the pending approvals again.
 
 mod answers;
+mod approvals;
+mod cancel;
 mod requests;
+mod targets;
 
 use self::{
-    answers::{answer_to_call, answer_to_preflight},
-    requests::{ApprovalSelector, SubmittedRequest},
+    answers::{CallAnswer, answer_to_preflight},
+    approvals::PreflightSelector,
+    requests::{ChatSendRequest, SubmittedRequest},
+    targets::{KnownRequest, KnownRequests},
 };
 use super::{
     Problem, State,
@@ -21,12 +26,12 @@ use super::{
     endpoint::Endpoint,
     extract,
     stream_filter::StreamFilter,
-    workflows, ws,
+    ws,
     ws_frames::{self, ClientFrame},
     ws_protocol::{WebSocketConnection, WebSocketProtocol},
 };
 use crate::dialect::gateway::{
-    ClientMessage, ClientMessageError, GatewayFrame, ServerMessage, decode, encode,
+    ClientMessage, ClientMessageError, GatewayFrame, SentText, ServerMessage, decode, encode,
 };
 use actix_web::{HttpRequest, HttpResponse, web::Payload};
 use bytestring::ByteString;
@@ -34,7 +39,7 @@ use futures::future::{FutureExt as _, LocalBoxFuture};
 use greenroom_actors::feed::FeedItem;
 use greenroom_core::{
     approval::{ApprovalSubject, Surface},
-    ids::{MessageId, RunId, SessionId},
+    ids::{MessageId, RunId},
 };
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -47,8 +52,8 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
         Endpoint::get("/gateway", gateway)
             .operation("gateway", "Opens a WebSocket in the `gateway` dialect for chat front ends.")
             .description(
-                "The client sends `chat.send`, `tool.approval.response`, `preflight.approval` and \
-                 `elicitation.response`; the server `chat.stream.*`, `tool.*`, `preflight.checklist`, \
+                "The client sends `chat.send`, `chat.cancel`, `tool.approval.response`, \
+                 `preflight.approval` and `elicitation.response`; the server `chat.stream.*`, `tool.*`, `preflight.checklist`, \
                  `elicitation.request` and `error`. `docs/protocol.md` describes the frames.",
             )
             .query::<GatewayQuery>()
@@ -77,7 +82,12 @@ async fn gateway(
         Surface::Cli => Surface::Cli,
         Surface::Rest | Surface::Websocket | Surface::Dashboard => Surface::Websocket,
     };
-    let protocol = GatewayProtocol { include_native: details, surface, requests: HashMap::new() };
+    let protocol = GatewayProtocol {
+        include_native: details,
+        surface,
+        streamed: HashMap::new(),
+        known: KnownRequests::default(),
+    };
     ws::start_socket(&state, caller.0, protocol, &request, payload)
 }
 
@@ -86,14 +96,22 @@ struct GatewayProtocol {
     /// True if events without a frame in the dialect are sent as `agent.event`.
     include_native: bool,
     surface: Surface,
-    /// The session and run of each request that is streamed.
-    requests: HashMap<MessageId, (SessionId, RunId)>,
+    /// The run of each request that is streamed.
+    streamed: HashMap<MessageId, RunId>,
+    /// The newest requests that the connection has submitted.
+    known: KnownRequests,
 }
 
 /// The output of a handled frame.
 enum GatewayOutput {
     Submitted(Box<SubmittedRequest>),
-    Answered,
+    /// Nothing to send: the stream reports the result.
+    Done,
+    /// The approval of a call could not cover the session; the call runs once.
+    NotGranted {
+        request_id: MessageId,
+        notice: String,
+    },
 }
 
 impl WebSocketProtocol for GatewayProtocol {
@@ -111,63 +129,71 @@ impl WebSocketProtocol for GatewayProtocol {
         connection: &WebSocketConnection<MessageId>,
     ) -> LocalBoxFuture<'static, Result<GatewayOutput, Problem>> {
         let (state, principal) = (connection.state.clone(), connection.principal.clone());
-        let (surface, details) = (self.surface, self.include_native);
+        let surface = self.surface;
         match request {
-            ClientMessage::ChatSend { id, session_id, content, after, workflow } => {
-                let limit_check = if connection.is_subscribed(&id) {
+            ClientMessage::ChatSend(send) => {
+                let limit_check = if connection.is_subscribed(&send.id) {
                     Ok(())
                 } else {
                     connection.check_subscription_limit()
                 };
-                let workflow = workflow.map(workflows::parse_workflow).transpose();
-                let streamed = self.requests.values().map(|(_, run_id)| *run_id).collect();
+                let request = ChatSendRequest {
+                    known: self.known.get(&send.id).cloned(),
+                    streamed: self.streamed.values().copied().collect(),
+                    include_native: self.include_native,
+                    send,
+                };
                 async move {
                     limit_check?;
-                    let workflow = workflow?;
-                    let request = requests::ChatSendRequest {
-                        id,
-                        session_id,
-                        content,
-                        after,
-                        include_native: details,
-                        workflow,
-                    };
-                    let submitted =
-                        requests::submit_request(&state, &principal, request, streamed).await?;
+                    let submitted = requests::submit_request(&state, &principal, request).await?;
                     Ok(GatewayOutput::Submitted(Box::new(submitted)))
                 }
                 .boxed_local()
             }
-            ClientMessage::ToolApproval { call_id, approved, for_session } => async move {
-                let selector = ApprovalSelector::Call(call_id);
-                let row = requests::find_approval(&state, &principal, selector).await?;
-                let answer = answer_to_call(&call_id.to_string(), approved, for_session)?;
-                submit_answer(&state, &principal, &row, answer, surface).await?;
-                Ok(GatewayOutput::Answered)
+            ClientMessage::ChatCancel { id, session_id } => {
+                let known = id.as_ref().and_then(|id| self.known.get(id)).map(KnownRequest::run);
+                async move {
+                    cancel::cancel_request(&state, &principal, id, session_id, known).await?;
+                    Ok(GatewayOutput::Done)
+                }
+                .boxed_local()
             }
-            .boxed_local(),
+            ClientMessage::ToolApproval { call_id, approved, for_session } => {
+                let answer = CallAnswer { call_id, approved, for_session };
+                let streamed = self.streamed.clone();
+                async move {
+                    let notice = answers::answer_call(&state, &principal, answer, surface).await?;
+                    let Some((run, notice)) = notice else { return Ok(GatewayOutput::Done) };
+                    let request_id =
+                        streamed.into_iter().find(|(_, streamed)| *streamed == run.run_id);
+                    let request_id = match request_id {
+                        Some((request_id, _)) => request_id,
+                        None => requests::find_request_id(&state, run).await?,
+                    };
+                    Ok(GatewayOutput::NotGranted { request_id, notice })
+                }
+                .boxed_local()
+            }
             ClientMessage::Elicitation { approval_id, accepted, content } => async move {
                 let row = commands::load_visible_approval(&state, &principal, approval_id).await?;
                 let answer = AnswerRequest::for_elicitation(accepted, content);
                 submit_answer(&state, &principal, &row, answer, surface).await?;
-                Ok(GatewayOutput::Answered)
+                Ok(GatewayOutput::Done)
             }
             .boxed_local(),
-            ClientMessage::Preflight { request_id, approved, edited_steps } => {
-                let run = self.requests.get(&request_id).copied();
+            ClientMessage::Preflight { request_id, approval_id, approved, edited_steps } => {
+                let run = self.known.get(&request_id).map(KnownRequest::run);
+                let sessions = self.known.sessions();
+                let selector = PreflightSelector { request_id, approval_id, run, sessions };
                 async move {
-                    let (session_id, run_id) = run.ok_or_else(|| {
-                        Problem::invalid("requestId", "`requestId`: not found on this connection")
-                    })?;
-                    let selector = ApprovalSelector::Preflight { session_id, run_id };
-                    let row = requests::find_approval(&state, &principal, selector).await?;
+                    let row = approvals::find_preflight(&state, &principal, selector).await?;
                     let ApprovalSubject::Preflight(checklist) = &row.approval.subject else {
                         return Err(Problem::approval_not_found());
                     };
                     let redactor = &state.redactor;
                     let answer = answer_to_preflight(approved, edited_steps, checklist, redactor)?;
                     submit_answer(&state, &principal, &row, answer, surface).await?;
-                    Ok(GatewayOutput::Answered)
+                    Ok(GatewayOutput::Done)
                 }
                 .boxed_local()
             }
@@ -182,8 +208,17 @@ impl WebSocketProtocol for GatewayProtocol {
     ) -> Vec<String> {
         match output {
             GatewayOutput::Submitted(submitted) => self.stream_request(*submitted, connection),
-            // The stream reports the result.
-            GatewayOutput::Answered => Vec::new(),
+            GatewayOutput::Done => Vec::new(),
+            GatewayOutput::NotGranted { request_id, notice } => {
+                let message = ServerMessage::ChatStreamDelta {
+                    request_id,
+                    delta: format!("\n[{notice}]\n"),
+                    message_id: None,
+                    discarded: false,
+                    notice: true,
+                };
+                vec![to_json(&GatewayFrame { cursor: None, session_id: None, message })]
+            }
         }
     }
 
@@ -215,21 +250,25 @@ impl GatewayProtocol {
     ) -> Vec<String> {
         let SubmittedRequest {
             session,
-            run_id,
+            request,
             followed_run,
             mut open_child_calls,
             cursor,
             resent_approvals,
         } = submitted;
-        self.requests.retain(|id, _| connection.is_subscribed(id));
+        let run_id = request.run_id;
+        self.streamed.retain(|id, _| connection.is_subscribed(id));
         let request_id = followed_run.request_id.clone();
-        self.requests.insert(request_id.clone(), (session.session_id, run_id));
+        self.streamed.insert(request_id.clone(), run_id);
+        self.known.insert(request_id.clone(), request);
         let runtime = &connection.state.runtime;
         let (clock, redactor) = (runtime.clock.clone(), connection.state.redactor.clone());
+        let mut sent_text = SentText::from_cursor(cursor);
         let encode = move |item: &FeedItem, emit: &mut dyn FnMut(ByteString)| {
             let ended = open_child_calls.take_ended_by(item);
             for item in ended.iter().chain([item]) {
-                encode(item, &followed_run, clock.now(), &redactor, &mut |frame| {
+                encode(item, &followed_run, clock.now(), &redactor, &mut |mut frame| {
+                    sent_text.apply(&mut frame.message);
                     emit(to_json(&frame).into())
                 });
             }
@@ -253,6 +292,7 @@ impl From<ClientMessageError> for Problem {
             ClientMessageError::PositionedStep(index) => {
                 Self::invalid(&format!("editedSteps[{index}].position"), error.to_string())
             }
+            ClientMessageError::EmptyContent => Self::invalid("content", error.to_string()),
             ClientMessageError::Invalid(error) => extract::invalid_value(error),
         }
     }

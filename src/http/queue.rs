@@ -208,7 +208,7 @@ pub(super) async fn change_message(
     body: ChangeBody,
 ) -> Result<QueueUpdate, Problem> {
     let ChangeBody { message, preflight } = body;
-    MessageRequest::validate_text(state, &message)?;
+    MessageRequest::validate_text(state, "message", &message)?;
     if message.trim().is_empty() {
         return Err(Problem::invalid("message", "`message` must not be empty"));
     }

@@ -143,7 +143,8 @@ async fn g9_call_approval_runs_rejects_or_grants(wire: ProviderProtocol) {
 async fn s5_repeated_request_streams_the_remainder(wire: ProviderProtocol) {
     let server = TestServerBuilder::with_script(wire, STORY).start().await;
     let mut first = server.socket("/gateway").await;
-    let send = json!({"type": "chat.send", "id": "r-1", "content": "a story"});
+    let id = "f81d4fae-7dec-4d2a-a765-00a0c91e6bf6";
+    let send = json!({"type": "chat.send", "id": id, "content": "a story"});
     first.send(send.clone()).await;
     let mut received = Vec::new();
     while streamed_text(&received).chars().count() < 100 {
@@ -164,12 +165,12 @@ async fn s5_repeated_request_streams_the_remainder(wire: ProviderProtocol) {
     assert_eq!(whole[0], received[0], "the same session and the same run");
     let sessions = server.get("/agent/session").await.expect_ok();
     assert_eq!(sessions["sessions"].as_array().unwrap().len(), 1);
-    let reused = json!({"type": "chat.send", "id": "r-1", "content": "another one"});
+    let reused = json!({"type": "chat.send", "id": id, "content": "another one"});
     third.send(reused).await;
     let refused = third.next().await;
     assert_eq!(
         (&refused["code"], &refused["requestId"]),
-        (&json!("message_id_reused"), &json!("r-1"))
+        (&json!("message_id_reused"), &json!(id))
     );
 }
 
@@ -226,12 +227,11 @@ async fn g11_open_approvals_are_requested_again_after_a_crash_and_decided_ones_a
 
 #[actix_web::test]
 async fn m3_discarded_text_is_withdrawn() {
-    let server = TestServerBuilder::with_script(
-        ProviderProtocol::OpenAi,
-        &STALLS_ONCE.replace("stall = {", "cut = {"),
-    )
-    .start()
-    .await;
+    // The text is sent before the stalled attempt ends.
+    let server = TestServerBuilder::with_script(ProviderProtocol::OpenAi, STALLS_ONCE)
+        .with_model_config("idle_timeout = \"1s\"")
+        .start()
+        .await;
     let session = server.create_session_at(1).await;
     let mut socket = server.socket("/gateway").await;
     chat(&mut socket, &session, "r-1", "stall").await;
@@ -239,6 +239,13 @@ async fn m3_discarded_text_is_withdrawn() {
     let discarded = frames.iter().filter(|frame| frame["discarded"] == true);
     assert_eq!(discarded.count(), 1, "{frames:?}");
     assert_eq!(streamed_text(&frames), STALLED_TEXT);
+    // A client that only appends deltas.
+    let deltas = of_type(&frames, "chat.stream.delta").into_iter();
+    let appended: String = deltas.map(|frame| frame["delta"].as_str().unwrap()).collect();
+    let withdrawn = "\n[The answer was interrupted. The text above is withdrawn.]\n";
+    let (before, after) = appended.split_once(withdrawn).expect("the text is withdrawn");
+    assert!(STALLED_TEXT.starts_with(before) && !before.is_empty(), "{before}");
+    assert_eq!(after, STALLED_TEXT);
 }
 
 #[actix_web::test]
@@ -353,7 +360,7 @@ async fn x2_x4_invalid_and_foreign_requests_are_rejected_and_the_socket_stays_op
         ),
         (
             json!({"type": "preflight.approval", "id": "a", "requestId": "r-1", "approved": true}),
-            "invalid_request",
+            "approval_not_found",
         ),
     ] {
         let (actual_code, response) = send_expecting_error(&mut socket, frame.clone()).await;

@@ -4,6 +4,7 @@
 use crate::{
     harness::{TestServer, TestServerBuilder},
     preflight::{order, preflight_script},
+    stream::Socket,
     terminal::Terminal,
 };
 use greenroom::rehearsal::ProviderProtocol;
@@ -98,4 +99,58 @@ async fn g14_chat_edits_and_skips_steps_of_a_real_server() {
     assert!(steps[1]["description"].as_str().unwrap().ends_with(" and report"), "{steps:?}");
     assert_eq!((&steps[1]["edited"], &steps[1]["arguments"]), (&json!(true), &order(1000)));
     assert_eq!(server.effects().len(), 1);
+}
+
+/// Sends a request with a preflight in a new session; returns its socket and its checklist.
+async fn start_preflight(server: &TestServer, id: &str) -> (Socket, Value) {
+    let mut socket = server.socket("/gateway").await;
+    let request = json!({"type": "chat.send", "id": id, "content": "go", "preflight": true});
+    socket.send(request).await;
+    let checklist = socket.read_until("preflight.checklist").await.pop().unwrap();
+    (socket, checklist)
+}
+
+async fn end_outcome(socket: &mut Socket) -> Value {
+    socket.read_until("chat.stream.end").await.pop().unwrap()["outcome"].clone()
+}
+
+#[actix_web::test]
+async fn g14_plan_is_answered_on_a_new_connection() {
+    const UUID: &str = "f81d4fae-7dec-4d2a-a765-00a0c91e6bf6";
+    let script = preflight_script(&[1000], &[1000]);
+    let server = TestServerBuilder::with_script(ProviderProtocol::Anthropic, &script).start().await;
+    let mut other = server.socket("/gateway").await;
+    let approval = |id: &str, approved: bool| json!({"type": "preflight.approval", "id": "a", "requestId": id, "approved": approved});
+    for (number, id) in (1..).zip(["1", UUID]) {
+        let (mut socket, checklist) = start_preflight(&server, id).await;
+        // The price of the scripted model is unknown.
+        let cost = &checklist["estimatedCost"];
+        assert_eq!((&cost["estimatedUSD"], &cost["costKnown"]), (&json!(0), &json!(false)));
+        let warnings = checklist["warnings"].to_string();
+        assert!(warnings.contains("the price of the model `scripted` is unknown"), "{warnings}");
+        other.send(approval(id, true)).await;
+        let frames = socket.read_until("chat.stream.end").await;
+        let end = frames.last().unwrap();
+        assert_eq!(end["outcome"], "completed");
+        assert_eq!(end["usage"].get("costUSD"), None);
+        assert_eq!(server.effects().len(), number);
+    }
+    // Two requests with one id: the answer names the approval.
+    let (mut first, checklist) = start_preflight(&server, "1").await;
+    let (mut second, _) = start_preflight(&server, "1").await;
+    other.send(approval("1", true)).await;
+    let error = other.next().await;
+    assert_eq!((&error["type"], &error["field"]), (&json!("error"), &json!("requestId")));
+    let mut named = approval("1", false);
+    named["approvalId"] = checklist["approvalId"].clone();
+    other.send(named).await;
+    assert_eq!(end_outcome(&mut first).await, "cancelled");
+    other.send(approval("1", false)).await;
+    assert_eq!(end_outcome(&mut second).await, "cancelled");
+    for (id, code) in
+        [("1", "approval_not_found"), (UUID, "already_decided"), ("2", "approval_not_found")]
+    {
+        other.send(approval(id, false)).await;
+        assert_eq!(other.next().await["code"], code, "{id}");
+    }
 }

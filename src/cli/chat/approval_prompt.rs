@@ -88,6 +88,7 @@ impl ApprovalPrompt {
     /// Returns the prompt: the valid replies and the time left.
     pub(super) fn prompt_text(&self, now: Timestamp) -> String {
         let replies = match self {
+            Self::Call(request) if !request.grantable => "Run it? y/n/e(dit)".to_owned(),
             Self::Call(_) => "Run it? y/n/e(dit)/s(ession)".to_owned(),
             Self::Plan(_) => "Run the plan? y/n/e N/s N".to_owned(),
             Self::Form(form) => form.prompt_text(),
@@ -243,8 +244,8 @@ fn plan_lines(checklist: &PreflightRequest) -> Vec<StyledLine> {
     let cost = &checklist.estimated_cost;
     if cost.is_object() {
         let usd = match cost["estimatedUSD"].as_f64() {
-            Some(usd) => format!("${usd:.4}"),
-            None => "price unknown".to_owned(),
+            Some(usd) if cost["costKnown"] != false => format!("${usd:.4}"),
+            Some(_) | None => "price unknown".to_owned(),
         };
         let (input, output) = (&cost["inputTokens"], &cost["outputTokens"]);
         let text = format!("About {input} tokens in, {output} out, {usd}");
@@ -301,7 +302,7 @@ fn parse_call_reply(request: &CallApprovalRequest, keyword: &str, argument: &str
         "y" | "yes" if argument.is_empty() => {
             PromptReply::Call { approved: true, for_session: false }
         }
-        "s" | "session" if argument.is_empty() => {
+        "s" | "session" if argument.is_empty() && request.grantable => {
             PromptReply::Call { approved: true, for_session: true }
         }
         "n" | "no" if argument.is_empty() => {
@@ -312,6 +313,10 @@ fn parse_call_reply(request: &CallApprovalRequest, keyword: &str, argument: &str
             "call_id": request.tool_call_id, "decision": "reject", "reason": argument,
         }]})),
         "e" | "edit" => PromptReply::Edit,
+        _ if !request.grantable => PromptReply::Invalid(
+            "y: yes, n: no (n REASON is sent to the model), e: edit; the call can't be approved for \
+             the session",
+        ),
         _ => PromptReply::Invalid(
             "y: yes, n: no (n REASON is sent to the model), e: edit, s: yes for this session",
         ),

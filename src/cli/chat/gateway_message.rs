@@ -27,6 +27,9 @@ pub(super) enum GatewayMessage {
         message_id: String,
         #[serde(default)]
         discarded: bool,
+        /// True if the text is a notice of the server and no part of the answer.
+        #[serde(default)]
+        notice: bool,
     },
     #[serde(rename = "chat.stream.end")]
     End {
@@ -114,6 +117,9 @@ pub(super) struct CallApprovalRequest {
     pub(super) args: Value,
     #[serde(default)]
     pub(super) risk: String,
+    /// False if the approval can't cover later calls in the session.
+    #[serde(default = "default_grantable")]
+    pub(super) grantable: bool,
     #[serde(default)]
     pub(super) approval_id: String,
     #[serde(default)]
@@ -124,6 +130,10 @@ pub(super) struct CallApprovalRequest {
     pub(super) cost: Value,
     #[serde(default)]
     pub(super) deadline: Option<Timestamp>,
+}
+
+fn default_grantable() -> bool {
+    true
 }
 
 /// A request for input of a running tool.

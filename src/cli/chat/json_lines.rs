@@ -117,7 +117,9 @@ pub(super) fn parse_line(line: &str) -> Result<Map<String, Value>, Value> {
     if !frame.contains_key("type") {
         frame.insert("type".into(), "chat.send".into());
     }
-    if !frame.contains_key("id") {
+    // The `id` of `chat.cancel` is that of another request.
+    let is_cancel = frame.get("type").is_some_and(|kind| kind == "chat.cancel");
+    if !is_cancel && !frame.contains_key("id") {
         frame.insert("id".into(), Uuid::new_v4().to_string().into());
     }
     let decoded = decode(frame.clone());
@@ -126,9 +128,10 @@ pub(super) fn parse_line(line: &str) -> Result<Map<String, Value>, Value> {
             ClientMessageError::UnknownType(_) => "unknown_type",
             ClientMessageError::MissingType
             | ClientMessageError::PositionedStep(_)
+            | ClientMessageError::EmptyContent
             | ClientMessageError::Invalid(_) => "invalid_request",
         };
-        json!({"type": "error", "requestId": frame["id"], "code": code, "message": error.to_string()})
+        json!({"type": "error", "requestId": frame.get("id"), "code": code, "message": error.to_string()})
     })
 }
 
@@ -222,6 +225,8 @@ mod tests {
         let frame = tracker.complete_frame(parse_line(&answer.to_string()).unwrap());
         assert_eq!((&frame["approved"], frame.get("sessionId")), (&json!(true), None));
         assert_eq!(tracker.open_requests.len(), 2);
+        let cancel = json!({"type": "chat.cancel", "sessionId": ID});
+        assert_eq!(Value::Object(parse_line(&cancel.to_string()).unwrap()), cancel);
     }
 
     #[test]
@@ -229,6 +234,7 @@ mod tests {
         for (line, code, message) in [
             (r#"{"type": "explode", "id": "a"}"#, "unknown_type", "no frame of type `explode`"),
             (r#"{"content": 1, "id": "a"}"#, "invalid_request", "content: invalid type"),
+            (r#"{"content": " ", "id": "a"}"#, "invalid_request", "`content`: must not be empty"),
             (r#"{"type": "preflight.approval", "id": "a"}"#, "invalid_request", "requestId"),
         ] {
             let error = parse_line(line).unwrap_err();

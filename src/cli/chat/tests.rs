@@ -502,7 +502,7 @@ fn m3_discarded_text_has_one_discard_effect() {
     let mut chat = TestChat::running();
     let delta = |message: &str, text: &str| json!({"type": "chat.stream.delta", "requestId": "r-1", "messageId": message, "delta": text});
     chat.receive(delta("m-1", "one "));
-    let mut discarded = delta("m-1", "");
+    let mut discarded = delta("m-1", "\n[The answer was interrupted.]\n");
     discarded["discarded"] = json!(true);
     chat.receive(discarded.clone());
     chat.receive(discarded);

@@ -2,7 +2,8 @@
 
 use greenroom_core::{
     cursor::Cursor,
-    ids::{ApprovalId, CallId, MessageId, SessionId},
+    ids::{AgentName, ApprovalId, CallId, MessageId, SessionId},
+    policy::Autonomy,
 };
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
@@ -11,17 +12,13 @@ use serde_json::{Map, Value};
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClientMessage {
     /// A user's message. If it is repeated with the same id, the rest of its answer is streamed.
-    ChatSend {
-        /// The id of the request and of the message.
-        id: MessageId,
-        /// The session; `None` creates a session.
+    ChatSend(Box<ChatSend>),
+    /// Cancels the run of a request, or the active run of a session.
+    ChatCancel {
+        /// The id of the request.
+        id: Option<MessageId>,
+        /// The session.
         session_id: Option<SessionId>,
-        /// The text of the message.
-        content: String,
-        /// The cursor after which the stream continues.
-        after: Option<Cursor>,
-        /// The workflow to start, with its inputs.
-        workflow: Option<Value>,
     },
     /// An answer to a call's approval.
     ToolApproval {
@@ -36,6 +33,8 @@ pub enum ClientMessage {
     Preflight {
         /// The request that the plan belongs to.
         request_id: MessageId,
+        /// The approval, if the client names it.
+        approval_id: Option<ApprovalId>,
         /// True if the plan may be carried out.
         approved: bool,
         /// The edited steps: the whole checklist, in its order.
@@ -50,6 +49,35 @@ pub enum ClientMessage {
         /// The values of the form.
         content: Option<Value>,
     },
+}
+
+/// A user's message, and the session to create for it unless it names one.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ChatSend {
+    /// The id of the request.
+    pub id: MessageId,
+    /// The session; `None` creates a session.
+    #[serde(default)]
+    pub session_id: Option<SessionId>,
+    /// The text of the message.
+    #[serde(default)]
+    pub content: String,
+    /// The cursor after which the stream continues.
+    #[serde(default, deserialize_with = "deserialize_cursor")]
+    pub after: Option<Cursor>,
+    /// The workflow to start, with its inputs.
+    #[serde(default)]
+    pub workflow: Option<Value>,
+    /// True if the run starts with a preflight; by default as the session's settings specify.
+    #[serde(default)]
+    pub preflight: Option<bool>,
+    /// The agent of the new session.
+    #[serde(default)]
+    pub agent: Option<AgentName>,
+    /// The autonomy level of the new session.
+    #[serde(default)]
+    pub autonomy_level: Option<Autonomy>,
 }
 
 /// A step of a checklist as edited by the user.
@@ -81,6 +109,9 @@ pub enum ClientMessageError {
         "`editedSteps[{0}].position`: not allowed; the place in `editedSteps` is the step's position"
     )]
     PositionedStep(usize),
+    /// `content` is empty, and there is no workflow.
+    #[error("`content`: must not be empty without `workflow`")]
+    EmptyContent,
     /// A member is missing or invalid.
     #[error("{0}")]
     Invalid(#[from] serde_path_to_error::Error<serde_json::Error>),
@@ -88,16 +119,11 @@ pub enum ClientMessageError {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct ChatSend {
-    id: MessageId,
+struct ChatCancel {
+    #[serde(default)]
+    id: Option<MessageId>,
     #[serde(default)]
     session_id: Option<SessionId>,
-    #[serde(default)]
-    content: String,
-    #[serde(default, deserialize_with = "deserialize_cursor")]
-    after: Option<Cursor>,
-    #[serde(default)]
-    workflow: Option<Value>,
 }
 
 #[derive(Deserialize)]
@@ -113,6 +139,8 @@ struct ToolApprovalResponse {
 #[serde(rename_all = "camelCase")]
 struct PreflightApproval {
     request_id: MessageId,
+    #[serde(default)]
+    approval_id: Option<ApprovalId>,
     approved: bool,
     #[serde(default)]
     edited_steps: Option<Vec<EditedStep>>,
@@ -147,8 +175,15 @@ pub fn decode(message: Map<String, Value>) -> Result<ClientMessage, ClientMessag
     let message = Value::Object(message);
     match kind.as_str() {
         "chat.send" => {
-            let ChatSend { id, session_id, content, after, workflow } = deserialize(message)?;
-            Ok(ClientMessage::ChatSend { id, session_id, content, after, workflow })
+            let message: ChatSend = deserialize(message)?;
+            if message.content.trim().is_empty() && message.workflow.is_none() {
+                return Err(ClientMessageError::EmptyContent);
+            }
+            Ok(ClientMessage::ChatSend(Box::new(message)))
+        }
+        "chat.cancel" => {
+            let ChatCancel { id, session_id } = deserialize(message)?;
+            Ok(ClientMessage::ChatCancel { id, session_id })
         }
         "tool.approval.response" => {
             let ToolApprovalResponse { tool_call_id, approved, session_approve } =
@@ -157,8 +192,9 @@ pub fn decode(message: Map<String, Value>) -> Result<ClientMessage, ClientMessag
             Ok(ClientMessage::ToolApproval { call_id: tool_call_id, approved, for_session })
         }
         "preflight.approval" => {
-            let PreflightApproval { request_id, approved, edited_steps } = deserialize(message)?;
-            Ok(ClientMessage::Preflight { request_id, approved, edited_steps })
+            let PreflightApproval { request_id, approval_id, approved, edited_steps } =
+                deserialize(message)?;
+            Ok(ClientMessage::Preflight { request_id, approval_id, approved, edited_steps })
         }
         "elicitation.response" => {
             let ElicitationResponse { approval_id, action, content } = deserialize(message)?;
@@ -206,19 +242,44 @@ mod tests {
     fn client_messages_are_decoded() {
         let id = MessageId::parse("m-1").unwrap();
         let send = json!({"type": "chat.send", "id": "m-1", "content": "hi", "other": 1});
-        let expected = |session_id, after| ClientMessage::ChatSend {
+        let expected = ChatSend {
             id: id.clone(),
-            session_id,
+            session_id: None,
             content: "hi".to_owned(),
-            after,
+            after: None,
             workflow: None,
+            preflight: None,
+            agent: None,
+            autonomy_level: None,
         };
-        assert_eq!(decoded(send.clone()), Ok(expected(None, None)));
-        let mut repeated = send;
-        repeated["sessionId"] = json!(ID);
-        repeated["after"] = json!("7.3");
-        let after = Some("7.3".parse().unwrap());
-        assert_eq!(decoded(repeated), Ok(expected(Some(ID.parse().unwrap()), after)));
+        assert_eq!(decoded(send.clone()), Ok(ClientMessage::ChatSend(expected.clone().into())));
+        let mut complete = send;
+        complete.as_object_mut().unwrap().extend([
+            ("sessionId".to_owned(), json!(ID)),
+            ("after".to_owned(), json!("7.3")),
+            ("preflight".to_owned(), json!(true)),
+            ("agent".to_owned(), json!("trader")),
+            ("autonomyLevel".to_owned(), json!(2)),
+        ]);
+        let expected = ChatSend {
+            session_id: Some(ID.parse().unwrap()),
+            after: Some("7.3".parse().unwrap()),
+            preflight: Some(true),
+            agent: Some("trader".parse().unwrap()),
+            autonomy_level: Some(Autonomy::Assisted),
+            ..expected
+        };
+        assert_eq!(decoded(complete), Ok(ClientMessage::ChatSend(expected.into())));
+        let workflow = json!({"type": "chat.send", "id": "m-1", "workflow": {"name": "w"}});
+        assert!(
+            matches!(decoded(workflow), Ok(ClientMessage::ChatSend(send)) if send.content.is_empty())
+        );
+        let cancel = json!({"type": "chat.cancel", "id": "m-1", "sessionId": ID});
+        let expected = ClientMessage::ChatCancel {
+            id: Some(id.clone()),
+            session_id: Some(ID.parse().unwrap()),
+        };
+        assert_eq!(decoded(cancel), Ok(expected));
         for (approved, session, for_session) in
             [(true, true, true), (true, false, false), (false, true, false)]
         {
@@ -244,8 +305,12 @@ mod tests {
             let expected = ClientMessage::Elicitation { approval_id, accepted, content };
             assert_eq!(decoded(response), Ok(expected));
         }
-        let Ok(ClientMessage::Preflight { request_id, approved: true, edited_steps: Some(edited) }) =
-            decoded(approval)
+        let Ok(ClientMessage::Preflight {
+            request_id,
+            approval_id: None,
+            approved: true,
+            edited_steps: Some(edited),
+        }) = decoded(approval)
         else {
             panic!("not an approval with steps");
         };
@@ -264,8 +329,19 @@ mod tests {
                 "id: a message's id must have",
             ),
             (json!({"type": "chat.send", "id": "m", "content": 1}), "content: invalid type"),
+            (json!({"type": "chat.send", "id": "m"}), "`content`: must not be empty"),
+            (json!({"type": "chat.send", "id": "m", "content": " \n"}), "`content`: must not be"),
             (
-                json!({"type": "chat.send", "id": "m", "content": "", "after": "x"}),
+                json!({"type": "chat.send", "id": "m", "content": "a", "autonomyLevel": 4}),
+                "autonomyLevel: ",
+            ),
+            (
+                json!({"type": "chat.send", "id": "m", "content": "a", "preflight": "yes"}),
+                "preflight: invalid type",
+            ),
+            (json!({"type": "chat.cancel", "sessionId": "x"}), "sessionId: "),
+            (
+                json!({"type": "chat.send", "id": "m", "content": "a", "after": "x"}),
                 "after: a cursor",
             ),
             (

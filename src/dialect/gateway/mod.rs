@@ -8,9 +8,12 @@
 //! frame instead, so that no event is lost. `docs/protocol.md` lists the frames of each event.
 
 mod client_message;
+pub mod request_id;
+mod sent_text;
 mod server_message;
 
-pub use client_message::{ClientMessage, ClientMessageError, EditedStep, decode};
+pub use client_message::{ChatSend, ClientMessage, ClientMessageError, EditedStep, decode};
+pub use sent_text::SentText;
 pub use server_message::{GatewayFrame, GatewayOutcome, GatewayRisk, GatewayUsage, ServerMessage};
 
 use super::{CallArguments, agent, approval_request::ApprovalRequestView};
@@ -29,6 +32,10 @@ use std::collections::BTreeSet;
 /// The code of an `error` frame for an approval of a kind that has no frame in this dialect. The
 /// client answers it at `/agent/approvals/{id}`.
 pub const WAITING_FOR_APPROVAL: &str = "waiting_for_approval";
+
+/// The delta that withdraws the text of a message. A client that only appends deltas shows it between
+/// the withdrawn text and what follows.
+pub const DISCARDED_TEXT: &str = "\n[The answer was interrupted. The text above is withdrawn.]\n";
 
 /// The run that a client follows on a connection.
 #[derive(Clone, Debug)]
@@ -88,8 +95,9 @@ pub fn encode(
             let message = ServerMessage::ChatStreamDelta {
                 request_id: request_id(),
                 delta,
-                message_id: message_id.clone(),
+                message_id: Some(message_id.clone()),
                 discarded: false,
+                notice: false,
             };
             emit(GatewayFrame { cursor: Some(item.cursor), session_id: None, message });
         }
@@ -165,9 +173,10 @@ fn encode_event(
         }
         E::MessageDiscarded { message_id, .. } => messages.push(ServerMessage::ChatStreamDelta {
             request_id: request_id(),
-            delta: String::new(),
-            message_id: message_id.clone(),
+            delta: DISCARDED_TEXT.to_owned(),
+            message_id: Some(message_id.clone()),
             discarded: true,
+            notice: false,
         }),
         E::RunCompleted { usage, stop_reason, .. } => {
             messages.push(end(GatewayOutcome::Completed, *stop_reason, usage));
@@ -305,6 +314,7 @@ pub fn approval_messages(
                 tool_name: text(&step["tool"]),
                 args: step["arguments"].clone(),
                 risk: GatewayRisk::from_risk_name(&text(&step["risk"])),
+                grantable: step["risk"] != "critical",
                 approval_id: view["approval_id"].clone(),
                 description: text(&step["description"]),
                 why: text(&step["why"]),
@@ -321,7 +331,7 @@ pub fn approval_messages(
             vec![ServerMessage::PreflightChecklist {
                 request_id: request_id.clone(),
                 steps,
-                estimated_cost: view["estimatedCost"].clone(),
+                estimated_cost: cost_estimate(&view["estimatedCost"]),
                 required_permissions: view["requiredPermissions"].clone(),
                 warnings: view["warnings"].clone(),
                 approval_id: view["approval_id"].clone(),
@@ -347,6 +357,17 @@ pub fn approval_messages(
             extra: into_map(json!({ "approval": view })),
         }],
     }
+}
+
+/// Returns the estimated cost with a number where the price is unknown. A warning of the checklist
+/// states that it is unknown.
+fn cost_estimate(estimate: &Value) -> Value {
+    let mut estimate = estimate.clone();
+    estimate["costKnown"] = json!(!estimate["estimatedUSD"].is_null());
+    if estimate["estimatedUSD"].is_null() {
+        estimate["estimatedUSD"] = json!(0);
+    }
+    estimate
 }
 
 fn into_map(value: Value) -> Map<String, Value> {

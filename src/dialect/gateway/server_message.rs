@@ -49,11 +49,16 @@ pub enum ServerMessage {
         request_id: MessageId,
         /// The text.
         delta: String,
-        /// The model's message that the text belongs to.
-        message_id: MessageId,
-        /// True if the message is discarded, with all its text that was sent.
+        /// The model's message that the text belongs to; `None` for a notice.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        message_id: Option<MessageId>,
+        /// True if the message is discarded, with all its text that was sent. The delta states this
+        /// for clients that only append deltas.
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         discarded: bool,
+        /// True if the text is a notice of the server and no part of the answer.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        notice: bool,
     },
     /// The end of the request's stream.
     #[serde(rename = "chat.stream.end")]
@@ -111,6 +116,8 @@ pub enum ServerMessage {
         args: Value,
         /// The risk of the call.
         risk: GatewayRisk,
+        /// True if an approval can cover later calls of the tool in the session.
+        grantable: bool,
         /// The approval that contains the call.
         approval_id: Value,
         /// The description of the tool.
@@ -130,7 +137,8 @@ pub enum ServerMessage {
         request_id: MessageId,
         /// The steps: `{description, toolName?, arguments?, risk, needsApproval}`.
         steps: Value,
-        /// `{inputTokens, outputTokens, estimatedUSD}`; the last is `null` if a price is unknown.
+        /// `{inputTokens, outputTokens, estimatedUSD, costKnown}`; `estimatedUSD` is 0 if a price is
+        /// unknown.
         estimated_cost: Value,
         /// The required permissions, as texts.
         required_permissions: Value,
@@ -242,8 +250,8 @@ pub struct GatewayUsage {
     /// True if the provider's report of some tokens was lost, so that they are an estimate.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub estimated: bool,
-    /// Cost in US dollars; `null` if it is unknown.
-    #[serde(rename = "costUSD")]
+    /// Cost in US dollars; absent if it is unknown.
+    #[serde(rename = "costUSD", skip_serializing_if = "Option::is_none")]
     pub cost_usd: Option<f64>,
 }
 

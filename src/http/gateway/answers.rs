@@ -1,25 +1,70 @@
-//! Converts a client's answers to [`AnswerRequest`]s. Pure.
+//! Converts a client's answers to [`AnswerRequest`]s.
 
-use super::super::{Problem, answers::AnswerRequest, extract};
-use crate::{dialect::gateway::EditedStep, redaction::Redactor};
+use super::{
+    super::{
+        AppState, Problem,
+        answers::{AnswerRequest, submit_answer},
+        extract,
+    },
+    approvals::find_approval_of_call,
+};
+use crate::{auth::Principal, dialect::gateway::EditedStep, redaction::Redactor};
 use greenroom_core::{
+    approval::Surface,
+    delegation::RootRun,
+    ids::CallId,
     limits::PREFLIGHT_TEXT_BYTES_MAX,
+    policy::Risk,
     preflight::{Checklist, ChecklistStep},
 };
 use serde_json::{Value, json};
 
-/// Returns the decision on one call.
-pub(super) fn answer_to_call(
-    call_id: &str,
-    approved: bool,
-    for_session: bool,
-) -> Result<AnswerRequest, Problem> {
-    let decision = if approved { "approve" } else { "reject" };
-    let mut answer = json!({"decision": decision, "steps": [{"call_id": call_id}]});
-    if for_session {
-        answer["for_session"] = json!({});
+/// A client's decision on one call.
+#[derive(Clone, Copy)]
+pub(super) struct CallAnswer {
+    pub(super) call_id: CallId,
+    pub(super) approved: bool,
+    /// True if the approval also grants later calls of the tool in the session.
+    pub(super) for_session: bool,
+}
+
+/// Submits the decision on a call. If it can't be granted for the session, for example because it is
+/// critical, it is approved once; returns its run and a notice for the client.
+pub(super) async fn answer_call(
+    state: &AppState,
+    principal: &Principal,
+    answer: CallAnswer,
+    surface: Surface,
+) -> Result<Option<(RootRun, String)>, Problem> {
+    let row = find_approval_of_call(state, principal, answer.call_id).await?;
+    let once = CallAnswer { for_session: false, ..answer };
+    let mut reason = None;
+    if answer.for_session {
+        let step = row.approval.steps().iter().find(|step| step.call_id == answer.call_id);
+        if let Some(step) = step.filter(|step| step.risk == Risk::Critical) {
+            let tool = state.redactor.redact_text(&step.tool);
+            reason = Some(format!("{tool} is critical and can't be granted"));
+        } else {
+            let request = answer_to_call(answer)?;
+            match submit_answer(state, principal, &row, request, surface).await {
+                Err(problem) if problem.code == "invalid_grant" => reason = Some(problem.detail),
+                result => return result.map(|_| None),
+            }
+        }
     }
-    extract::deserialize_value(answer)
+    submit_answer(state, principal, &row, answer_to_call(once)?, surface).await?;
+    let run = row.root.unwrap_or(RootRun { session_id: row.session_id, run_id: row.run_id });
+    Ok(reason.map(|reason| (run, format!("Approved once, not for the session: {reason}."))))
+}
+
+fn answer_to_call(answer: CallAnswer) -> Result<AnswerRequest, Problem> {
+    let decision = if answer.approved { "approve" } else { "reject" };
+    let call_id = answer.call_id;
+    let mut request = json!({"decision": decision, "steps": [{"call_id": call_id}]});
+    if answer.for_session {
+        request["for_session"] = json!({});
+    }
+    extract::deserialize_value(request)
 }
 
 /// Returns the decision on a preflight (G14). `edited` is the whole checklist in its order; a step

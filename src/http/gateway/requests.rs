@@ -1,57 +1,53 @@
-//! Submits gateway requests as messages of sessions, and finds the approval that a client answers.
+//! Submits gateway requests as messages of sessions, and finds their runs in the log.
 
-use super::super::{
-    AppState, Problem, approvals,
-    commands::{self, CreateSessionRequest, MessageRequest},
-    run_log, sse,
-    workflows::WorkflowRequest,
+use super::{
+    super::{
+        AppState, Problem, approvals,
+        commands::{self, MessageRequest, SubmittedMessage},
+        run_log, sse, workflows,
+    },
+    targets::{self, KnownRequest, RequestTarget},
 };
 use crate::{
-    auth::{Principal, Role},
+    auth::Principal,
     dialect::{
-        gateway::{ApprovalSnapshot, FollowedRun, GatewayFrame, approval_messages},
+        gateway::{
+            ApprovalSnapshot, ChatSend, FollowedRun, GatewayFrame, approval_messages,
+            request_id::is_message_of,
+        },
         open_child_calls::OpenChildCalls,
     },
 };
-use greenroom_actors::{
-    limits::LOG_PAGE_EVENTS,
-    ports::{ApprovalQuery, ParentFilter, SessionQuery},
-};
+use greenroom_actors::{limits::LOG_PAGE_EVENTS, ports::ApprovalQuery};
 use greenroom_core::{
-    approval::ApprovalKind,
     cursor::Cursor,
     delegation::RootRun,
-    ids::{ApprovalId, CallId, MessageId, RunId, Seq, SessionId},
-    json::Digest,
-    session::{ApprovalRow, ApprovalState, SessionEvent, SessionRow},
+    ids::{MessageId, RunId, Seq, SessionId},
+    session::{ApprovalRow, ApprovalState, EventRecord, SessionEvent, SessionRow},
 };
-use serde_json::json;
-use tokio::sync::Mutex;
-use uuid::Uuid;
 
-/// Number of a user's newest sessions that are searched for the session of a repeated request.
-const SESSIONS_SEARCHED: usize = 200;
-/// Page size and maximum pages when searching for the approval of a call.
-const APPROVALS_SEARCHED: (usize, usize) = (200, 10);
 /// Maximum approvals of one session that are sent again.
 const RESENT_APPROVALS_MAX: usize = 200;
-/// Maximum pages of a log, from its end, that are searched for the start of a run.
+/// Maximum pages of a log, from its end, that are searched for a run.
 const LOG_PAGES_SEARCHED: usize = 40;
 
-/// A `chat.send` request.
+/// The code of the problem of a message whose id another message of the session has.
+const REUSED_ID: &str = "message_id_reused";
+
+/// A `chat.send` request with the state of its connection.
 pub(super) struct ChatSendRequest {
-    pub(super) id: MessageId,
-    pub(super) session_id: Option<SessionId>,
-    pub(super) content: String,
-    pub(super) after: Option<Cursor>,
+    pub(super) send: Box<ChatSend>,
+    /// The request with this id that the connection has submitted.
+    pub(super) known: Option<KnownRequest>,
+    /// The runs that the client already follows.
+    pub(super) streamed: Vec<RunId>,
     pub(super) include_native: bool,
-    pub(super) workflow: Option<WorkflowRequest>,
 }
 
 /// A request that was submitted, now or earlier.
 pub(super) struct SubmittedRequest {
     pub(super) session: SessionRow,
-    pub(super) run_id: RunId,
+    pub(super) request: KnownRequest,
     pub(super) followed_run: FollowedRun,
     /// The calls of the run's child sessions that are open at the cursor.
     pub(super) open_child_calls: OpenChildCalls,
@@ -61,36 +57,33 @@ pub(super) struct SubmittedRequest {
     pub(super) resent_approvals: Vec<GatewayFrame>,
 }
 
-/// Submits the message. Without `session_id`, it goes to the session that belongs to the request's
-/// id. `streamed` contains the runs that the client already follows.
+/// Submits the message of a request, or attaches to the run of the request that it repeats.
 pub(super) async fn submit_request(
     state: &AppState,
     principal: &Principal,
     request: ChatSendRequest,
-    streamed: Vec<RunId>,
 ) -> Result<SubmittedRequest, Problem> {
-    let ChatSendRequest { id, session_id, content, after, include_native, workflow } = request;
+    let ChatSendRequest { mut send, known, streamed, include_native } = request;
     let message = MessageRequest {
-        message: content,
-        message_id: Some(id.clone()),
+        message: std::mem::take(&mut send.content),
+        message_id: None,
         on_busy: None,
-        preflight: None,
-        workflow,
+        preflight: send.preflight,
+        workflow: send.workflow.take().map(workflows::parse_workflow).transpose()?,
         traceparent: None,
     };
-    let session = match session_id {
-        Some(session_id) => commands::load_visible_session(state, principal, session_id).await?,
-        None => {
-            message.validate_first(state).await?;
-            find_or_create_session(state, principal, &id).await?
-        }
-    };
+    MessageRequest::validate_text(state, "content", &message.message)?;
+    let digest = targets::request_digest(&message, send.agent.as_ref(), send.autonomy_level);
+    let target = targets::resolve_target(state, principal, &send, &message, digest, known).await?;
+    let (id, after) = (send.id, send.after);
+    let session = target.session.clone();
     if let Some(after) = after {
         state.runtime.validate_cursor(session.session_id, after).await?;
     }
     sse::check_subscriber_limit(state, &session)?;
-    let submitted = commands::submit_message(state, principal, &session, message).await?;
-    let (run_id, accepted_seq) = (submitted.run_id, submitted.seq);
+    let submitted = submit_message(state, principal, &id, target, message).await?;
+    let SubmittedMessage { message_id, run_id, seq: accepted_seq, .. } = submitted;
+    let request = KnownRequest { session_id: session.session_id, run_id, message_id, digest };
     let head = state.runtime.journal.load_head(session.session_id).await?;
     let mut approvals = ApprovalSnapshot { head, ..ApprovalSnapshot::default() };
     let mut resent_approvals = Vec::new();
@@ -128,12 +121,37 @@ pub(super) async fn submit_request(
     };
     Ok(SubmittedRequest {
         session,
-        run_id,
+        request,
         followed_run,
         open_child_calls,
         cursor,
         resent_approvals,
     })
+}
+
+/// Submits the message under the id of its request, or under the alternative id if another message of
+/// the session has that id.
+async fn submit_message(
+    state: &AppState,
+    principal: &Principal,
+    id: &MessageId,
+    target: RequestTarget,
+    mut message: MessageRequest,
+) -> Result<SubmittedMessage, Problem> {
+    let RequestTarget { session, message_id, alternative_id } = target;
+    message.message_id = Some(message_id);
+    let alternative =
+        alternative_id.map(|id| MessageRequest { message_id: Some(id), ..message.clone() });
+    let submitted = commands::submit_message(state, principal, &session, message).await;
+    match (submitted, alternative) {
+        (Err(problem), Some(alternative)) if problem.code == REUSED_ID => {
+            commands::submit_message(state, principal, &session, alternative).await
+        }
+        (Err(problem), None) if problem.code == REUSED_ID => {
+            Err(targets::reused_id(id, "other content"))
+        }
+        (submitted, _) => submitted,
+    }
 }
 
 async fn list_pending(
@@ -151,116 +169,55 @@ async fn list_pending(
     Ok(rows)
 }
 
-/// Returns the id of the request that started `run`. Searches from the end of the log, where the
-/// runs that wait are.
-async fn find_request_id(state: &AppState, run: RootRun) -> Result<MessageId, Problem> {
+/// Returns the id of the request that started `run`.
+pub(super) async fn find_request_id(state: &AppState, run: RootRun) -> Result<MessageId, Problem> {
+    let request_id = find_in_log(state, run.session_id, |record| {
+        if let SessionEvent::RunStarted { message_id, .. } = &record.event
+            && record.run_id == Some(run.run_id)
+        {
+            return Some(message_id.clone());
+        }
+        None
+    });
+    // Any id works: an answer is matched by its call.
+    Ok(request_id.await?.unwrap_or_else(|| MessageId::from_uuid(run.run_id.0)))
+}
+
+/// Returns the newest run of the request with this id in the session.
+pub(super) async fn find_run_of_request(
+    state: &AppState,
+    session_id: SessionId,
+    request_id: &MessageId,
+) -> Result<Option<RunId>, Problem> {
+    find_in_log(state, session_id, |record| {
+        if let SessionEvent::RunStarted { message_id, .. }
+        | SessionEvent::MessageQueued { message_id, .. } = &record.event
+            && is_message_of(message_id, request_id)
+        {
+            return record.run_id;
+        }
+        None
+    })
+    .await
+}
+
+/// Searches the log from its end, where the runs that wait are.
+async fn find_in_log<T>(
+    state: &AppState,
+    session_id: SessionId,
+    find: impl Fn(&EventRecord) -> Option<T>,
+) -> Result<Option<T>, Problem> {
     let journal = &state.runtime.journal;
     let page_size = LOG_PAGE_EVENTS as u64;
-    let mut end = journal.load_head(run.session_id).await?.0;
+    let mut end = journal.load_head(session_id).await?.0;
     for _ in 0..LOG_PAGES_SEARCHED {
         let start = end.saturating_sub(page_size);
-        let page = journal.load_events(run.session_id, Seq(start), LOG_PAGE_EVENTS).await?;
-        let request_id = page.iter().find_map(|record| {
-            if let SessionEvent::RunStarted { message_id, .. } = &record.event
-                && record.run_id == Some(run.run_id)
-            {
-                return Some(message_id.clone());
-            }
-            None
-        });
-        if let Some(request_id) = request_id {
-            return Ok(request_id);
-        }
-        if start == 0 {
-            break;
+        let page = journal.load_events(session_id, Seq(start), LOG_PAGE_EVENTS).await?;
+        let found = page.iter().rev().find_map(&find);
+        if found.is_some() || start == 0 {
+            return Ok(found);
         }
         end = start;
     }
-    // Any id works: an answer is matched by its call.
-    Ok(MessageId::from_uuid(run.run_id.0))
-}
-
-/// Returns the session that was created for request `id`, or creates it.
-///
-/// The session's id identifies user and request: its random bits are a digest of both.
-async fn find_or_create_session(
-    state: &AppState,
-    principal: &Principal,
-    id: &MessageId,
-) -> Result<SessionRow, Problem> {
-    // Requests that might belong to the same session are handled one at a time.
-    static SESSION_LOCKS: [Mutex<()>; 16] = [const { Mutex::const_new(()) }; 16];
-    let digest = Digest::hash_canonical_text(&json!(["gateway request", principal.user, id]));
-    let tag = u64::from_be_bytes(std::array::from_fn(|index| digest.as_bytes()[index])) >> 2;
-    let _guard = SESSION_LOCKS[tag as usize % SESSION_LOCKS.len()].lock().await;
-    let query = SessionQuery {
-        owner: Some(principal.user.clone()),
-        parent_filter: ParentFilter::Roots,
-        before: None,
-        limit: SESSIONS_SEARCHED,
-    };
-    let newest = state.runtime.journal.list_sessions(query).await?;
-    let has_tag = |session: &SessionRow| session.session_id.0.as_u64_pair().1 << 2 >> 2 == tag;
-    if let Some(session) = newest.into_iter().find(has_tag) {
-        return Ok(session);
-    }
-    let (time, random) = state.runtime.new_id().as_u64_pair();
-    let variant = random >> 62 << 62;
-    let session_id = SessionId(Uuid::from_u64_pair(time, variant | tag));
-    commands::create_session_with_id(state, principal, CreateSessionRequest::default(), session_id)
-        .await
-}
-
-/// Selects the approval that a client answers.
-#[derive(Clone, Copy)]
-pub(super) enum ApprovalSelector {
-    /// The plan with this call.
-    Call(CallId),
-    /// The preflight of this run.
-    Preflight { session_id: SessionId, run_id: RunId },
-}
-
-/// Returns the selected approval, if the principal may answer it. A pending approval takes
-/// precedence over a closed one, whose answer then fails with the reason.
-pub(super) async fn find_approval(
-    state: &AppState,
-    principal: &Principal,
-    selector: ApprovalSelector,
-) -> Result<ApprovalRow, Problem> {
-    let session_id = match selector {
-        ApprovalSelector::Call(_) => None,
-        ApprovalSelector::Preflight { session_id, .. } => Some(session_id),
-    };
-    let sees_all = principal.role >= Role::Approver;
-    let owner = (!sees_all).then(|| principal.user.clone());
-    for approval_state in [Some(ApprovalState::Pending), None] {
-        let mut before: Option<ApprovalId> = None;
-        for _ in 0..APPROVALS_SEARCHED.1 {
-            let (owner, limit) = (owner.clone(), APPROVALS_SEARCHED.0);
-            let query = ApprovalQuery { owner, session_id, state: approval_state, before, limit };
-            let page = state.runtime.journal.list_approvals(query).await?;
-            before = page.last().map(|row| row.approval.approval_id);
-            let is_last = page.len() < limit;
-            let matching = page.into_iter().find(|row| matches_selector(row, selector));
-            if let Some(row) = matching.filter(|row| principal.can_answer(row)) {
-                return Ok(row);
-            }
-            if is_last {
-                break;
-            }
-        }
-    }
-    Err(Problem::approval_not_found())
-}
-
-fn matches_selector(row: &ApprovalRow, selector: ApprovalSelector) -> bool {
-    match selector {
-        ApprovalSelector::Call(call_id) => {
-            row.approval.steps().iter().any(|step| step.call_id == call_id)
-        }
-        ApprovalSelector::Preflight { run_id, .. } => {
-            let root_run_id = row.root.map_or(row.run_id, |root| root.run_id);
-            root_run_id == run_id && row.approval.kind() == ApprovalKind::Preflight
-        }
-    }
+    Ok(None)
 }

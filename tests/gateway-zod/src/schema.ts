@@ -23,6 +23,15 @@ export const ChatSend = z.strictObject({
   sessionId: uuid.optional(),
   content: z.string(),
   after: cursor.optional(),
+  preflight: z.boolean().optional(),
+  agent: z.string().optional(),
+  autonomyLevel: z.number().int().min(0).max(3).optional(),
+});
+
+export const ChatCancel = z.strictObject({
+  type: z.literal("chat.cancel"),
+  id: id.optional(),
+  sessionId: uuid.optional(),
 });
 
 export const ToolApprovalResponse = z.strictObject({
@@ -37,6 +46,7 @@ export const PreflightApproval = z.strictObject({
   type: z.literal("preflight.approval"),
   id,
   requestId: id,
+  approvalId: uuid.optional(),
   approved: z.boolean(),
   editedSteps: z
     .array(
@@ -59,6 +69,7 @@ export const ElicitationResponse = z.strictObject({
 
 export const ClientMessage = z.discriminatedUnion("type", [
   ChatSend,
+  ChatCancel,
   ToolApprovalResponse,
   PreflightApproval,
   ElicitationResponse,
@@ -77,7 +88,7 @@ export const ChatStreamStart = z.strictObject({
   ...withCursor,
 });
 
-export const ChatStreamDelta = z.strictObject({
+const TextDelta = z.strictObject({
   type: z.literal("chat.stream.delta"),
   requestId: id,
   delta: z.string(),
@@ -85,6 +96,16 @@ export const ChatStreamDelta = z.strictObject({
   discarded: z.literal(true).optional(),
   ...withCursor,
 });
+
+/** A text of the server that is no part of the answer and has no position in the stream. */
+const Notice = z.strictObject({
+  type: z.literal("chat.stream.delta"),
+  requestId: id,
+  delta: z.string().regex(/^\n\[.+\]\n$/),
+  notice: z.literal(true),
+});
+
+export const ChatStreamDelta = z.union([TextDelta, Notice]);
 
 export const ChatStreamEnd = z.strictObject({
   type: z.literal("chat.stream.end"),
@@ -97,7 +118,7 @@ export const ChatStreamEnd = z.strictObject({
     totalTokens: amount,
     cachedTokens: amount,
     estimated: z.literal(true).optional(),
-    costUSD: z.number().nonnegative().nullable(),
+    costUSD: z.number().nonnegative().optional(),
   }),
   ...withCursor,
 });
@@ -154,6 +175,7 @@ export const ToolApprovalRequest = z.strictObject({
   toolName: z.string(),
   args: z.record(z.string(), z.unknown()),
   risk,
+  grantable: z.boolean(),
   approvalId: uuid,
   sessionId: uuid.optional(),
   description: z.string(),
@@ -172,13 +194,18 @@ export const PreflightChecklist = z.strictObject({
       toolName: z.string().optional(),
       arguments: z.record(z.string(), z.unknown()).optional(),
       risk,
+      position: z.number().int().positive().optional(),
+      server: z.string().optional(),
+      digest: z.string().regex(/^hmac-sha256:/).optional(),
+      cost: z.strictObject({ amount: z.number(), unit: z.string() }).optional(),
       needsApproval: z.boolean(),
     }),
   ),
   estimatedCost: z.strictObject({
     inputTokens: amount,
     outputTokens: amount,
-    estimatedUSD: z.number().nonnegative().nullable(),
+    estimatedUSD: z.number().nonnegative(),
+    costKnown: z.boolean(),
   }),
   requiredPermissions: z.array(z.string()),
   warnings: z.array(z.string()),

@@ -38,6 +38,9 @@ impl ChatMachine {
                     )));
                 }
             }
+            GatewayMessage::Delta { delta, notice: true, .. } => {
+                out.push(ChatEffect::Show(render::note_line(delta.trim())));
+            }
             GatewayMessage::Delta { delta, message_id, .. } => {
                 self.model_retry = None;
                 if self.streaming_message.as_ref() != Some(&message_id) {
