@@ -32,6 +32,7 @@ use greenroom_core::{
     agent::AgentProfile,
     delegation,
     ids::{AgentName, ToolName},
+    model::request::MessageLimits,
     policy::{BUILT_IN_SERVER, ServerProfile, Tool},
     scrub::prepare_secrets,
     usage::ModelPrice,
@@ -113,6 +114,10 @@ impl Server {
             default_settings: Arc::new(configuration.default_settings.clone()),
             parallel_calls_max: limits.parallel_calls.get(),
             queued_messages_max: limits.queued_messages.get(),
+            message_limits: MessageLimits {
+                calls: limits.calls_per_step.get(),
+                text_bytes: limits.model_text_bytes.get(),
+            },
             delegate_tools: Arc::new(delegate_tools(&configuration)),
             children_max: limits.children_per_run.get(),
             delegation_depth_max: u32::try_from(limits.delegation_depth.get())?,

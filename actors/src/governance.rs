@@ -9,6 +9,7 @@ use greenroom_core::{
     delegation::Parent,
     ids::AgentName,
     limits,
+    model::request::MessageLimits,
     policy::{Ceilings, Matrix, Settings, Tool},
     usage::ModelPrice,
 };
@@ -65,6 +66,8 @@ pub struct Governance {
     pub delegation_depth_max: u32,
     /// Maximum number of messages queued behind a run.
     pub queued_messages_max: usize,
+    /// Limits of one message of the model.
+    pub message_limits: MessageLimits,
     /// The retry policy of failed model calls.
     pub model_retry: RetryPolicy,
     /// The prices of models, by the model's name in configuration.
@@ -97,6 +100,7 @@ impl Governance {
             children_max: limits::CHILDREN_PER_RUN_DEFAULT,
             delegation_depth_max: limits::DELEGATION_DEPTH_DEFAULT,
             queued_messages_max: limits::QUEUED_MESSAGES_MAX,
+            message_limits: MessageLimits::default(),
             model_retry: RetryPolicy::default(),
             prices: Arc::default(),
             system: Arc::from(""),
@@ -129,6 +133,7 @@ impl Governance {
             delegation_depth_max: self.delegation_depth_max,
             parallel_calls_max: self.parallel_calls_max,
             queued_messages_max: self.queued_messages_max,
+            message_limits: self.message_limits,
             model_retry: self.model_retry,
             prices: self.prices.clone(),
             context: ContextConfig {

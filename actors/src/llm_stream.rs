@@ -75,8 +75,8 @@ impl LlmStream {
         Self {
             attempt,
             client,
+            builder: MessageBuilder::new(request.message_limits),
             request: Some(Box::new(request)),
-            builder: MessageBuilder::default(),
             scrubber,
             streamed: false,
             outcome_reported: false,
@@ -88,7 +88,7 @@ impl LlmStream {
         let mut text = String::new();
         let mut result = Ok(());
         for delta in deltas {
-            let clean = match &delta {
+            let mut clean = match &delta {
                 Delta::Text(text_delta) => self.scrubber.push(text_delta),
                 // Text that was held back as a possible secret is not one.
                 Delta::Finished => self.scrubber.finish(),
@@ -97,10 +97,12 @@ impl LlmStream {
                 | Delta::ReasoningSignature { .. }
                 | Delta::CallStarted { .. }
                 | Delta::CallArguments { .. }
+                | Delta::CallDropped
                 | Delta::Usage(_)
                 | Delta::Stopped(_) => String::new(),
             };
-            result = result.and_then(|()| self.builder.push_text(&clean));
+            // Text that the message does not keep is not streamed either.
+            clean.truncate(self.builder.push_text(&clean));
             if text.is_empty() {
                 text = clean;
             } else {

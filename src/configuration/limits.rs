@@ -24,6 +24,10 @@ pub struct Limits {
     pub requests_per_second: NonZeroUsize,
     /// Maximum running tool calls of a session (S3).
     pub parallel_calls: NonZeroUsize,
+    /// Maximum tool calls of one model message; further calls fail.
+    pub calls_per_step: NonZeroUsize,
+    /// Maximum bytes of text of one model message; further text is cut off.
+    pub model_text_bytes: NonZeroUsize,
     /// Maximum running child sessions of a run (S8).
     pub children_per_run: NonZeroUsize,
     /// Maximum depth of child sessions below a root session (S8).
@@ -49,6 +53,8 @@ impl Default for Limits {
             queued_messages: at_least_one(core::QUEUED_MESSAGES_MAX),
             requests_per_second: at_least_one(100),
             parallel_calls: at_least_one(core::PARALLEL_CALLS_DEFAULT),
+            calls_per_step: at_least_one(core::CALLS_PER_STEP_DEFAULT),
+            model_text_bytes: at_least_one(core::MODEL_TEXT_BYTES_DEFAULT),
             children_per_run: at_least_one(core::CHILDREN_PER_RUN_DEFAULT),
             delegation_depth: at_least_one(core::DELEGATION_DEPTH_DEFAULT as usize),
             idle_timeout: ConfigDuration(Duration::from_secs(300)),
@@ -66,12 +72,14 @@ impl Limits {
                 self.request_body_bytes, self.message_bytes
             ));
         }
-        if self.delegation_depth.get() > core::DELEGATION_DEPTH_MAX as usize {
-            return Err(format!(
-                "limits.delegation_depth must be at most {}, not {}",
-                core::DELEGATION_DEPTH_MAX,
-                self.delegation_depth
-            ));
+        for (key, value, highest) in [
+            ("delegation_depth", self.delegation_depth, core::DELEGATION_DEPTH_MAX as usize),
+            ("calls_per_step", self.calls_per_step, core::CALLS_PER_STEP_MAX),
+            ("model_text_bytes", self.model_text_bytes, core::MODEL_TEXT_BYTES_MAX),
+        ] {
+            if value.get() > highest {
+                return Err(format!("limits.{key} must be at most {highest}, not {value}"));
+            }
         }
         for (key, span) in [("idle_timeout", self.idle_timeout), ("heartbeat", self.heartbeat)] {
             if span.0.is_zero() {

@@ -259,6 +259,11 @@ fn invalid_files_are_rejected_with_location_and_problem() {
             "{}/greenroom.toml:2, agents.a: delegates contains `b`, whose runs start with a workflow",
         ),
         ("limits.delegation_depth = 9", "limits.delegation_depth must be at most 8, not 9"),
+        ("limits.calls_per_step = 257", "limits.calls_per_step must be at most 256, not 257"),
+        (
+            "limits.model_text_bytes = 4194305",
+            "limits.model_text_bytes must be at most 4194304, not 4194305",
+        ),
         (
             "[agents.a]\nmodel = 'a'\nmodels = ['b']",
             "{}/greenroom.toml, agents.a: set either `model` or",

@@ -147,6 +147,7 @@ fn has_output(delta: &Delta) -> bool {
         Delta::ReasoningStarted { .. }
         | Delta::ReasoningSignature { .. }
         | Delta::CallArguments { .. }
+        | Delta::CallDropped
         | Delta::Usage(_)
         | Delta::Stopped(_)
         | Delta::Finished => false,

@@ -21,6 +21,8 @@ on_both_wires!(
     m3_unavailable_provider_fails_the_run,
     m2_malformed_arguments_return_an_error_result,
     m2_refusal_completes_the_run,
+    m2_calls_beyond_the_limit_fail_and_the_others_run,
+    m2_text_beyond_the_limit_is_cut_off,
     m3_calls_of_refused_message_do_not_run,
     m3_end_of_run_states_how_its_answer_ended,
     m2_stream_bytes_can_be_split_anywhere,
@@ -250,6 +252,61 @@ async fn m2_refusal_completes_the_run(wire: ProviderProtocol) {
     assert_eq!(message["text"], "I will not do that.");
     assert_eq!(single_frame(&frames, "done").data["outcome"], "completed");
     assert_eq!(last_message_text(&server.chat_to_end(&session, "again").await), "Here I am.");
+}
+
+async fn m2_calls_beyond_the_limit_fail_and_the_others_run(wire: ProviderProtocol) {
+    let script = r#"
+[[rule]]
+user = "go"
+step = 0
+[[rule.reply]]
+for_each = "range(5)"
+tool_call = { name = "create_bookmark", arguments = { name = "b{{ item }}", system = "Jita" } }
+[[rule]]
+user = "go"
+step = 1
+[[rule.reply]]
+text = "Read: {{ last[4].text }}"
+"#;
+    let server = TestServerBuilder::with_script(wire, script)
+        .with_config("[limits]\ncalls_per_step = 3")
+        .start()
+        .await;
+    let session = server.create_session_at(2).await;
+    let frames = server.chat_to_end(&session, "go").await;
+    let error = "the message has 5 calls; the limit is 3";
+    let failures: Vec<_> = frames_of_kind(&frames, "tool_call_failed")
+        .iter()
+        .map(|frame| (frame.text("reason"), frame.text("error")))
+        .collect();
+    assert_eq!(failures, [("limit_exceeded", error); 2], "{}", format_frames(&frames));
+    assert_eq!(frames_of_kind(&frames, "tool_call_completed").len(), 3);
+    let mut names: Vec<_> =
+        server.effects().iter().map(|effect| effect["arguments"]["name"].clone()).collect();
+    names.sort_by_key(ToString::to_string);
+    assert_eq!(names, ["b0", "b1", "b2"]);
+    assert_eq!(last_message_text(&frames), format!("Read: Not run: {error}"));
+    assert_eq!(single_frame(&frames, "done").data["stop_reason"], "end");
+}
+
+async fn m2_text_beyond_the_limit_is_cut_off(wire: ProviderProtocol) {
+    let script = r#"
+[[rule]]
+user = "go"
+chunk = { text = 4 }
+[[rule.reply]]
+text = "The whole answer is longer than thirty characters."
+"#;
+    let server = TestServerBuilder::with_script(wire, script)
+        .with_config("[limits]\nmodel_text_bytes = 30")
+        .start()
+        .await;
+    let session = server.create_session_at(1).await;
+    let frames = server.chat_to_end(&session, "go").await;
+    let kept = &COMPLETE_TEXT[..30];
+    assert_eq!((last_message_text(&frames), &*streamed_text(&frames)), (kept, kept));
+    assert_eq!(single_frame(&frames, "message_completed").data["stop_reason"], "text_limit");
+    assert_eq!(single_frame(&frames, "done").data["stop_reason"], "length");
 }
 
 async fn m3_calls_of_refused_message_do_not_run(wire: ProviderProtocol) {

@@ -51,6 +51,7 @@ describe("session view", () => {
     expect(shownItems("Hello", "end_turn", "end")).toEqual([["Hello", null], "end"]);
     expect(shownItems("Hello", "end_turn")).toEqual([["Hello", null], "end"]);
     expect(shownItems("half an ans", "max_tokens", "length")).toEqual([["half an ans", "Truncated at the token limit"], "end"]);
+    expect(shownItems("Hell", "text_limit", "length")).toEqual([["Hell", "Truncated at the text limit"], "end"]);
     expect(shownItems("", "max_tokens", "length")).toEqual([["", "Truncated at the token limit"], "end"]);
     expect(shownItems("No.", "refusal", "refusal")).toEqual([["No.", "Refused by the model"], "end"]);
     expect(shownItems("", "content_filter", "content_filter")).toEqual([["", "Blocked by the provider's content filter"], "end"]);

@@ -7,6 +7,7 @@ use crate::{
     context::ContextConfig,
     delegation::{Parent, is_delegate},
     limits,
+    model::request::MessageLimits,
     policy::{Ceilings, Matrix, Tool, ToolRegistry},
     time::Timestamp,
     usage::ModelPrice,
@@ -36,6 +37,8 @@ pub struct Rules {
     pub parallel_calls_max: usize,
     /// Maximum number of messages that wait behind a run.
     pub queued_messages_max: usize,
+    /// Limits of one message of the model.
+    pub message_limits: MessageLimits,
     /// The retry policy of model calls (M3).
     pub model_retry: RetryPolicy,
     /// The prices of models, by their names in configuration. The price of an absent model is
@@ -58,6 +61,7 @@ impl Rules {
             delegation_depth_max: limits::DELEGATION_DEPTH_DEFAULT,
             parallel_calls_max: limits::PARALLEL_CALLS_DEFAULT,
             queued_messages_max: limits::QUEUED_MESSAGES_MAX,
+            message_limits: MessageLimits::default(),
             model_retry: RetryPolicy::default(),
             prices: Arc::default(),
             context: ContextConfig::default(),

@@ -21,8 +21,12 @@ pub const STEPS_PER_RUN_DEFAULT: u32 = 5;
 pub const OUTPUT_TOKENS_DEFAULT: u32 = 4096;
 /// Default maximum number of tool calls of one session that run at the same time (S3).
 pub const PARALLEL_CALLS_DEFAULT: usize = 8;
-/// Maximum number of tool calls in one step.
-pub const CALLS_PER_STEP_MAX: usize = 64;
+/// Default maximum number of tool calls of one step. Further calls fail.
+pub const CALLS_PER_STEP_DEFAULT: usize = 64;
+/// Highest configurable number of tool calls of one step.
+pub const CALLS_PER_STEP_MAX: usize = 256;
+/// Maximum number of tool calls that are kept of one message. Further calls are only counted.
+pub const CALLS_PER_MESSAGE_MAX: usize = 512;
 
 /// Default maximum number of children of one run that work at the same time (S8).
 pub const CHILDREN_PER_RUN_DEFAULT: usize = 4;
@@ -39,12 +43,21 @@ pub const NUMBER_BYTES_MAX: usize = 1_000;
 /// Maximum nesting levels of a mirrored event. Deeper arguments and answers are mirrored as text.
 pub const MIRRORED_LEVELS_MAX: u32 = 64;
 
-/// Maximum bytes of text, or of one thinking block, in one message of the model.
-pub const MODEL_TEXT_BYTES_MAX: usize = 1024 * 1024;
+/// Default maximum bytes of text in one message of the model. Further text is cut off.
+pub const MODEL_TEXT_BYTES_DEFAULT: usize = 1024 * 1024;
+/// Highest configurable number of bytes of text in one message of the model.
+pub const MODEL_TEXT_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Maximum bytes of cut-off text that are read of one message. Then the message ends, so that an
+/// endless stream ends.
+pub const MODEL_EXCESS_TEXT_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Maximum bytes of one thinking block, or of its signature.
+pub const REASONING_BYTES_MAX: usize = 1024 * 1024;
 /// Maximum number of thinking blocks in one message of the model.
 pub const MODEL_BLOCKS_MAX: usize = 256;
 /// Maximum bytes of the arguments of one call.
 pub const ARGUMENTS_BYTES_MAX: usize = 256 * 1024;
+/// Maximum bytes that are kept of the arguments of a call beyond the limit of a step.
+pub const EXCESS_ARGUMENTS_BYTES_MAX: usize = 2 * 1024;
 /// Maximum bytes of a tool's name and of the provider's id of a call together.
 pub const TOOL_NAME_BYTES_MAX: usize = 512;
 /// Maximum bytes that are kept of arguments that are not a JSON object.

@@ -72,7 +72,7 @@ fn check_stream(wire: Wire, stream: &[u8], piece: usize) -> Result<Completion, M
     match &outcome {
         Ok(completion) => {
             assert_eq!(finished, 1, "a completion of an unfinished stream");
-            assert!(completion.message.calls.len() <= limits::CALLS_PER_STEP_MAX);
+            assert!(completion.message.calls.len() <= limits::CALLS_PER_MESSAGE_MAX);
         }
         Err(failure) => {
             assert!(!failure.message.is_empty());

@@ -87,6 +87,7 @@ fn request(messages: Vec<Message>, tools: Vec<Arc<Tool>>) -> ModelRequest {
         max_tokens: 4096,
         forced_tool: None,
         trace_context: None,
+        ..ModelRequest::default()
     }
 }
 
@@ -575,7 +576,7 @@ impl ConversationDriver {
             }
         }
         let usage = TokenUsage { input_tokens: 1, ..TokenUsage::default() };
-        Completion { message, usage, stop_reason: StopReason::EndTurn }
+        Completion { message, usage, stop_reason: StopReason::EndTurn, dropped_calls: 0 }
     }
 }
 

@@ -2,13 +2,19 @@
 
 mod model_fixtures;
 
-use greenroom_core::model::{
-    anthropic,
-    delta::{Delta, StopReason},
-    failure::{ModelFailure, ModelFailureKind},
-    openai,
+use greenroom_core::{
+    limits::CALLS_PER_MESSAGE_MAX,
+    model::{
+        anthropic,
+        delta::{Delta, StopReason},
+        failure::{ModelFailure, ModelFailureKind},
+        openai,
+    },
 };
-use model_fixtures::{Wire, all_streams, call, parse, text_completion};
+use model_fixtures::{
+    Wire, all_streams, anthropic as anthropic_stream, call, openai as openai_stream, parse,
+    text_completion,
+};
 use proptest::prelude::*;
 
 const WIRES: [Wire; 2] = [Wire::Anthropic, Wire::OpenAi];
@@ -167,15 +173,73 @@ fn m3_failed_parser_stays_failed() {
     assert_eq!(deltas, []);
 }
 
-#[test]
-fn m2_too_many_calls_and_blocks_are_rejected() {
-    let call = |index: usize| {
-        format!(
-            "data: {{\"choices\":[{{\"delta\":{{\"tool_calls\":[{{\"index\":{index},\"function\":{{\"name\":\"f\"}}}}]}}}}]}}\n\n"
-        )
+/// Returns a stream with this number of calls, with indexes of their own or all with index 0.
+fn stream_with_calls(wire: Wire, count: usize, has_indexes: bool) -> Vec<u8> {
+    let call = |number: usize| {
+        let index = if has_indexes { number } else { 0 };
+        match wire {
+            Wire::OpenAi => vec![
+                format!(
+                    r#"{{"choices":[{{"delta":{{"tool_calls":[{{"index":{index},"id":"c{number}","function":{{"name":"f"}}}}]}}}}]}}"#
+                ),
+                format!(
+                    r#"{{"choices":[{{"delta":{{"tool_calls":[{{"index":{index},"function":{{"arguments":"{{\"n\":{number}}}"}}}}]}}}}]}}"#
+                ),
+            ],
+            Wire::Anthropic => vec![
+                format!(
+                    r#"{{"type":"content_block_start","index":{index},"content_block":{{"type":"tool_use","id":"c{number}","name":"f"}}}}"#
+                ),
+                format!(
+                    r#"{{"type":"content_block_delta","index":{index},"delta":{{"type":"input_json_delta","partial_json":"{{\"n\":{number}}}"}}}}"#
+                ),
+                format!(r#"{{"type":"content_block_stop","index":{index}}}"#),
+            ],
+        }
     };
-    let stream: String = (0..=greenroom_core::limits::CALLS_PER_STEP_MAX).map(call).collect();
-    assert_eq!(parse_failure(Wire::OpenAi, &stream).kind, ModelFailureKind::Permanent);
+    let mut events: Vec<_> = (0..count).flat_map(call).collect();
+    match wire {
+        Wire::OpenAi => {
+            events.push(r#"{"choices":[{"delta":{},"finish_reason":"tool_calls"}]}"#.to_owned());
+        }
+        Wire::Anthropic => {
+            events
+                .push(r#"{"type":"message_delta","delta":{"stop_reason":"tool_use"}}"#.to_owned());
+            events.push(r#"{"type":"message_stop"}"#.to_owned());
+        }
+    }
+    let events: Vec<_> = events.iter().map(String::as_str).collect();
+    match wire {
+        Wire::OpenAi => openai_stream(&events),
+        Wire::Anthropic => anthropic_stream(&events),
+    }
+}
+
+#[test]
+fn m2_calls_that_are_not_kept_are_counted() {
+    for (wire, has_indexes, count, dropped_calls) in [
+        (Wire::OpenAi, true, CALLS_PER_MESSAGE_MAX, 0),
+        (Wire::OpenAi, true, CALLS_PER_MESSAGE_MAX + 9, 9),
+        (Wire::OpenAi, false, CALLS_PER_MESSAGE_MAX + 9, 9),
+        (Wire::Anthropic, true, CALLS_PER_MESSAGE_MAX, 0),
+        (Wire::Anthropic, true, CALLS_PER_MESSAGE_MAX + 9, 9),
+        (Wire::Anthropic, false, CALLS_PER_MESSAGE_MAX + 9, 9),
+    ] {
+        let stream = stream_with_calls(wire, count, has_indexes);
+        let completion = parse(wire, [stream.as_slice()]).1.expect("a complete message");
+        assert_eq!(completion.dropped_calls, dropped_calls, "{wire:?} {has_indexes}");
+        let calls = completion.message.calls;
+        assert_eq!(calls.len(), CALLS_PER_MESSAGE_MAX);
+        // Only the calls within the limit keep their arguments without a bound.
+        for (number, actual) in calls.into_iter().enumerate() {
+            let expected = call(&format!("c{number}"), "f", &format!(r#"{{"n":{number}}}"#));
+            assert_eq!(actual, expected);
+        }
+    }
+}
+
+#[test]
+fn m2_too_many_blocks_are_rejected() {
     let block = "data: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"thinking\"}}\n\n";
     let stream = block.repeat(greenroom_core::limits::MODEL_BLOCKS_MAX + 1);
     assert_eq!(parse_failure(Wire::Anthropic, &stream).kind, ModelFailureKind::Permanent);

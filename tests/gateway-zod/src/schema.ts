@@ -160,6 +160,7 @@ const ToolFailure = ToolSuccess.extend({
       "cancelled",
       "outcome_unknown",
       "refused",
+      "limit_exceeded",
       "authorization_denied",
     ]),
     requiredLevel: z.number().int().min(0).max(3).nullable().optional(),

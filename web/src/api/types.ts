@@ -12,7 +12,7 @@ export type Risk = "read_only" | "write_low_risk" | "write_high_risk" | "critica
 export type Role = "user" | "approver" | "admin";
 
 /** The reason why the model stopped in a message. */
-export type MessageStopReason = "end_turn" | "tool_use" | "max_tokens" | "refusal" | "content_filter" | "stop_sequence";
+export type MessageStopReason = "end_turn" | "tool_use" | "max_tokens" | "text_limit" | "refusal" | "content_filter" | "stop_sequence";
 
 /** The way in which the final message of a completed run ended. Runs recorded by earlier versions have none. */
 export type RunStopReason = "end" | "length" | "refusal" | "content_filter" | "empty";

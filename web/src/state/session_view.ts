@@ -21,6 +21,7 @@ const list = (value: Json | undefined): Json[] => (Array.isArray(value) ? value 
 
 const MESSAGE_NOTICES: Readonly<Record<string, string | undefined>> = {
   max_tokens: "Truncated at the token limit",
+  text_limit: "Truncated at the text limit",
   refusal: "Refused by the model",
   content_filter: "Blocked by the provider's content filter",
 } satisfies Partial<Record<MessageStopReason, string>>;

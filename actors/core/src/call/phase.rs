@@ -151,6 +151,8 @@ pub enum CallFailureReason {
     OutcomeUnknown,
     /// The model or the provider's content filter refused the message that proposed the call.
     Refused,
+    /// The message of the call has more calls than allowed.
+    LimitExceeded,
 }
 
 impl CallFailureReason {
@@ -168,6 +170,7 @@ impl CallFailureReason {
             Self::Cancelled => "cancelled",
             Self::OutcomeUnknown => "outcome_unknown",
             Self::Refused => "refused",
+            Self::LimitExceeded => "limit_exceeded",
         }
     }
 
@@ -243,6 +246,7 @@ mod tests {
             R::Cancelled,
             R::OutcomeUnknown,
             R::Refused,
+            R::LimitExceeded,
         ] {
             assert_eq!(serde_json::to_value(reason).unwrap(), reason.name());
         }

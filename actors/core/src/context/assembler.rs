@@ -216,6 +216,7 @@ impl<'a> RequestParts<'a> {
             tools: self.tools,
             max_tokens: agent.max_tokens,
             forced_tool: self.forced.map(str::to_owned),
+            message_limits: self.rules.message_limits,
             trace_context: None,
         }
     }

@@ -117,6 +117,7 @@ pub(super) fn build_summary_request(
         tools: Vec::new(),
         max_tokens,
         forced_tool: None,
+        message_limits: rules.message_limits,
         trace_context: None,
     }
 }

@@ -6,12 +6,14 @@
 use super::{
     delta::{Delta, StopReason},
     failure::ModelFailure,
+    request::MessageLimits,
 };
 use crate::{
     context::token_estimate,
     json::{validate_object, validate_value},
     limits,
     message::{Arguments, AssistantMessage, ProposedCall, Reasoning},
+    text::truncate,
     usage::TokenUsage,
 };
 use serde_json::Value;
@@ -25,14 +27,20 @@ pub struct Completion {
     pub usage: TokenUsage,
     /// Reason why the model stopped.
     pub stop_reason: StopReason,
+    /// The number of calls that the message does not contain because it had too many.
+    pub dropped_calls: usize,
 }
 
 /// Folds deltas into a message.
 #[derive(Debug, Default)]
 pub struct MessageBuilder {
+    limits: MessageLimits,
     text: String,
+    /// Bytes of text that were cut off.
+    excess_text_bytes: usize,
     reasoning: Vec<(u32, Reasoning)>,
     calls: Vec<(u32, CallDraft)>,
+    dropped_calls: usize,
     usage: TokenUsage,
     /// True if the provider has reported tokens.
     usage_reported: bool,
@@ -49,14 +57,24 @@ struct CallDraft {
     provider_id: String,
     tool: String,
     arguments: String,
+    /// True if a part of the arguments was not kept.
+    is_cut: bool,
 }
 
 impl MessageBuilder {
-    /// Adds one delta. Fails if the message exceeds a limit; the builder must not be used afterwards.
+    /// Creates a builder of a message with these limits.
+    pub fn new(limits: MessageLimits) -> Self {
+        Self { limits, ..Self::default() }
+    }
+
+    /// Adds one delta. More text and more calls than allowed are cut off. Fails if the message exceeds
+    /// another limit; the builder must not be used afterwards.
     pub fn push(&mut self, delta: Delta) -> Result<(), ModelFailure> {
         self.uncounted_bytes += delta.written_bytes();
         match delta {
-            Delta::Text(text) => return self.add_text(&text),
+            Delta::Text(text) => {
+                self.add_text(&text);
+            }
             Delta::ReasoningStarted { index, redacted } => {
                 let block = match redacted {
                     Some(payload) => Reasoning::Redacted { payload },
@@ -73,7 +91,7 @@ impl MessageBuilder {
                 if let Reasoning::Thinking { text, .. } = self.thinking(index) {
                     text.push_str(&piece);
                     let length = text.len();
-                    return check_limit("bytes of thinking", length, limits::MODEL_TEXT_BYTES_MAX);
+                    return check_limit("bytes of thinking", length, limits::REASONING_BYTES_MAX);
                 }
             }
             Delta::ReasoningSignature { index, signature: piece } => {
@@ -81,24 +99,32 @@ impl MessageBuilder {
                     let signature = signature.get_or_insert_default();
                     signature.push_str(&piece);
                     let length = signature.len();
-                    return check_limit("bytes of signature", length, limits::MODEL_TEXT_BYTES_MAX);
+                    return check_limit("bytes of signature", length, limits::REASONING_BYTES_MAX);
                 }
             }
             Delta::CallStarted { index, provider_id, tool } => {
-                let call = self.call(index);
+                let Some((_, call)) = self.call(index) else {
+                    self.dropped_calls += 1;
+                    return Ok(());
+                };
                 call.provider_id.push_str(&provider_id);
                 call.tool.push_str(&tool);
                 let length = call.tool.len() + call.provider_id.len();
-                check_limit("bytes of tool name", length, limits::TOOL_NAME_BYTES_MAX)?;
-                return check_limit("tool calls", self.calls.len(), limits::CALLS_PER_STEP_MAX);
+                return check_limit("bytes of tool name", length, limits::TOOL_NAME_BYTES_MAX);
             }
             Delta::CallArguments { index, fragment } => {
-                let call = self.call(index);
+                let calls_max = self.limits.calls;
+                let Some((position, call)) = self.call(index) else { return Ok(()) };
+                if position >= calls_max {
+                    call.push_excess_arguments(&fragment);
+                    return Ok(());
+                }
                 call.arguments.push_str(&fragment);
                 let length = call.arguments.len();
                 let bytes_max = limits::ARGUMENTS_BYTES_MAX;
                 return check_limit("bytes of tool arguments", length, bytes_max);
             }
+            Delta::CallDropped => self.dropped_calls += 1,
             Delta::Usage(usage) => {
                 self.usage_reported |= usage != TokenUsage::default();
                 if usage.output_tokens > 0 {
@@ -117,20 +143,32 @@ impl MessageBuilder {
         Ok(())
     }
 
-    /// Adds a piece of text, like [`Self::push`].
-    pub fn push_text(&mut self, text: &str) -> Result<(), ModelFailure> {
+    /// Adds a piece of text, like [`Self::push`], and returns the number of bytes that were kept.
+    pub fn push_text(&mut self, text: &str) -> usize {
         self.uncounted_bytes += text.len();
         self.add_text(text)
     }
 
-    fn add_text(&mut self, text: &str) -> Result<(), ModelFailure> {
-        self.text.push_str(text);
-        check_limit("bytes of text", self.text.len(), limits::MODEL_TEXT_BYTES_MAX)
+    fn add_text(&mut self, text: &str) -> usize {
+        // Text after a cut must not be kept, even if it fits.
+        let room = match self.excess_text_bytes {
+            0 => self.limits.text_bytes - self.text.len(),
+            _ => 0,
+        };
+        let kept = truncate(text, room);
+        self.text.push_str(kept);
+        self.excess_text_bytes += text.len() - kept.len();
+        kept.len()
     }
 
-    /// True if the provider reported that the message is complete.
+    /// True if the message has so much text that the rest of the stream need not be read.
+    fn is_cut_short(&self) -> bool {
+        self.excess_text_bytes > limits::MODEL_EXCESS_TEXT_BYTES_MAX
+    }
+
+    /// True if the message is complete: the provider reported its end, or it has far too much text.
     pub fn is_finished(&self) -> bool {
-        self.finished
+        self.finished || self.is_cut_short()
     }
 
     /// Returns the usage of an incomplete message. Providers report most output tokens at the end of
@@ -159,9 +197,9 @@ impl MessageBuilder {
     /// Returns the message. Calls with arguments that are not a JSON object are kept as
     /// malformed.
     pub fn into_completion(self) -> Completion {
-        let usage = if self.usage_reported { self.usage } else { self.estimated_usage() };
         // The last call of a partial message may be incomplete.
-        let cut = MessageCut::from_stop_reason(self.stop_reason);
+        let cut = self.message_cut();
+        let (usage, stop_reason) = (self.final_usage(), self.final_stop_reason());
         let last = self.calls.len().wrapping_sub(1);
         let propose = |(position, (_, draft)): (usize, (u32, CallDraft))| {
             draft.into_proposed_call(cut.filter(|_| position == last))
@@ -169,15 +207,52 @@ impl MessageBuilder {
         let calls = self.calls.into_iter().enumerate().map(propose).collect();
         let reasoning = self.reasoning.into_iter().map(|(_, block)| block).collect();
         let message = AssistantMessage { text: self.text, reasoning, calls };
-        Completion { message, usage, stop_reason: self.stop_reason }
+        Completion { message, usage, stop_reason, dropped_calls: self.dropped_calls }
+    }
+
+    /// Returns the reason why the message is partial, if it is.
+    fn message_cut(&self) -> Option<MessageCut> {
+        if self.is_cut_short() && !self.finished {
+            return Some(MessageCut::TextLimit);
+        }
+        match self.stop_reason {
+            StopReason::MaxTokens => Some(MessageCut::TokenLimit),
+            StopReason::Refusal | StopReason::ContentFilter => Some(MessageCut::Refusal),
+            StopReason::EndTurn
+            | StopReason::ToolUse
+            | StopReason::TextLimit
+            | StopReason::StopSequence => None,
+        }
+    }
+
+    fn final_stop_reason(&self) -> StopReason {
+        match self.stop_reason {
+            StopReason::EndTurn | StopReason::ToolUse | StopReason::StopSequence
+                if self.excess_text_bytes > 0 =>
+            {
+                StopReason::TextLimit
+            }
+            StopReason::EndTurn
+            | StopReason::ToolUse
+            | StopReason::MaxTokens
+            | StopReason::TextLimit
+            | StopReason::Refusal
+            | StopReason::ContentFilter
+            | StopReason::StopSequence => self.stop_reason,
+        }
+    }
+
+    /// Returns the usage of a complete message: as the provider reported it, or an estimate.
+    fn final_usage(&self) -> TokenUsage {
+        if self.finished && self.usage_reported { self.usage } else { self.usage() }
     }
 
     /// Returns the kept part of a message that was stopped: its text and usage. An incomplete thinking
     /// block has no signature, and an incomplete call must not run.
     pub fn into_partial_completion(self) -> Completion {
-        let usage = self.usage();
+        let (usage, stop_reason) = (self.usage(), self.stop_reason);
         let message = AssistantMessage { text: self.text, ..AssistantMessage::default() };
-        Completion { message, usage, stop_reason: self.stop_reason }
+        Completion { message, usage, stop_reason, dropped_calls: 0 }
     }
 
     fn thinking(&mut self, index: u32) -> &mut Reasoning {
@@ -191,13 +266,17 @@ impl MessageBuilder {
         &mut self.reasoning[position].1
     }
 
-    fn call(&mut self, index: u32) -> &mut CallDraft {
+    /// Returns the call and its position in the message; `None` if the message has too many calls.
+    fn call(&mut self, index: u32) -> Option<(usize, &mut CallDraft)> {
         let existing = self.calls.iter().position(|(other, _)| *other == index);
+        if existing.is_none() && self.calls.len() >= limits::CALLS_PER_MESSAGE_MAX {
+            return None;
+        }
         let position = existing.unwrap_or_else(|| {
             self.calls.push((index, CallDraft::default()));
             self.calls.len() - 1
         });
-        &mut self.calls[position].1
+        Some((position, &mut self.calls[position].1))
     }
 }
 
@@ -205,23 +284,19 @@ impl MessageBuilder {
 #[derive(Clone, Copy)]
 enum MessageCut {
     TokenLimit,
+    TextLimit,
     Refusal,
 }
 
 impl MessageCut {
-    fn from_stop_reason(reason: StopReason) -> Option<Self> {
-        match reason {
-            StopReason::MaxTokens => Some(Self::TokenLimit),
-            StopReason::Refusal | StopReason::ContentFilter => Some(Self::Refusal),
-            StopReason::EndTurn | StopReason::ToolUse | StopReason::StopSequence => None,
-        }
-    }
-
     /// Returns the problem of arguments that the cut left incomplete.
     fn describe(self) -> &'static str {
         match self {
             Self::TokenLimit => {
                 "the message was truncated at the token limit, so the arguments are incomplete"
+            }
+            Self::TextLimit => {
+                "the message was ended at the text limit, so the arguments are incomplete"
             }
             Self::Refusal => "the message was cut off, so the arguments are incomplete",
         }
@@ -229,6 +304,14 @@ impl MessageCut {
 }
 
 impl CallDraft {
+    /// Adds arguments of a call that will not run. Only the beginning of them is kept.
+    fn push_excess_arguments(&mut self, fragment: &str) {
+        let room = limits::EXCESS_ARGUMENTS_BYTES_MAX.saturating_sub(self.arguments.len());
+        let kept = if self.is_cut { "" } else { truncate(fragment, room) };
+        self.arguments.push_str(kept);
+        self.is_cut |= kept.len() < fragment.len();
+    }
+
     /// Returns the call. `cut` is set for the last call of a partial message.
     fn into_proposed_call(self, cut: Option<MessageCut>) -> ProposedCall {
         // Empty arguments mean an empty object, not malformed JSON: providers send no fragment for an
@@ -238,8 +321,14 @@ impl CallDraft {
         let arguments = match parse_arguments(text) {
             Ok(value) => Arguments::Json(value),
             Err(error) => {
-                let error = cut.map_or(error, |cut| cut.describe().to_owned());
-                let raw = crate::text::truncate(text, limits::MALFORMED_ARGUMENTS_BYTES_MAX);
+                let error = match cut {
+                    Some(cut) => cut.describe().to_owned(),
+                    None if self.is_cut => {
+                        "only the beginning of the arguments was kept".to_owned()
+                    }
+                    None => error,
+                };
+                let raw = truncate(text, limits::MALFORMED_ARGUMENTS_BYTES_MAX);
                 Arguments::Malformed { raw: raw.to_owned(), error }
             }
         };
@@ -391,6 +480,7 @@ mod tests {
                 estimated: false,
             },
             stop_reason: StopReason::ToolUse,
+            dropped_calls: 0,
         };
         assert_eq!(completion, expected);
     }
@@ -511,18 +601,104 @@ mod tests {
     fn m2_message_size_is_limited() {
         let too_long = |length: usize| "x".repeat(length + 1);
         let blocks = (0..).map(|index| Delta::ReasoningStarted { index, redacted: None });
-        let cases: [Vec<Delta>; 6] = [
-            vec![Delta::Text(too_long(limits::MODEL_TEXT_BYTES_MAX))],
-            vec![Delta::Reasoning { index: 0, text: too_long(limits::MODEL_TEXT_BYTES_MAX) }],
+        let cases: [Vec<Delta>; 4] = [
+            vec![Delta::Reasoning { index: 0, text: too_long(limits::REASONING_BYTES_MAX) }],
             vec![started(0, "a", &too_long(limits::TOOL_NAME_BYTES_MAX))],
             vec![fragment(0, &too_long(limits::ARGUMENTS_BYTES_MAX))],
-            (0..65).map(|index| started(index, "", "f")).collect(),
             blocks.take(limits::MODEL_BLOCKS_MAX + 1).collect(),
         ];
         for deltas in cases {
             let failure = build(deltas).expect_err("too much");
             assert_eq!(failure.kind, ModelFailureKind::Permanent);
         }
+    }
+
+    /// Builds a message with at most 2 calls and 8 bytes of text.
+    fn build_limited(deltas: impl IntoIterator<Item = Delta>) -> Completion {
+        let mut builder = MessageBuilder::new(MessageLimits { calls: 2, text_bytes: 8 });
+        deltas.into_iter().for_each(|delta| builder.push(delta).unwrap());
+        builder.into_completion()
+    }
+
+    #[test]
+    fn m2_text_beyond_the_limit_is_cut_off() {
+        let text = |text: &str| Delta::Text(text.to_owned());
+        for (deltas, kept, stop_reason) in [
+            (vec![text("12345678")], "12345678", StopReason::EndTurn),
+            (vec![text("1234"), text("56789")], "12345678", StopReason::TextLimit),
+            // A character is not split, and the text has no gap.
+            (vec![text("1234567é"), text("8")], "1234567", StopReason::TextLimit),
+        ] {
+            for (reported, expected) in [
+                (StopReason::EndTurn, stop_reason),
+                (StopReason::MaxTokens, StopReason::MaxTokens),
+                (StopReason::Refusal, StopReason::Refusal),
+            ] {
+                let deltas = deltas.iter().cloned();
+                let built =
+                    build_limited(deltas.chain([Delta::Stopped(reported), Delta::Finished]));
+                assert_eq!((built.message.text.as_str(), built.stop_reason), (kept, expected));
+            }
+        }
+        // Calls after the text are kept.
+        let stop = [Delta::Stopped(StopReason::ToolUse), Delta::Finished];
+        let built =
+            build_limited([text("123456789"), started(0, "a", "f")].into_iter().chain(stop));
+        assert_eq!((built.message.calls.len(), built.stop_reason), (1, StopReason::TextLimit));
+    }
+
+    #[test]
+    fn m2_endless_text_ends_the_message() {
+        let mut builder = MessageBuilder::new(MessageLimits { calls: 2, text_bytes: 8 });
+        builder.push(started(0, "a", "f")).unwrap();
+        let piece = "x".repeat(limits::MODEL_EXCESS_TEXT_BYTES_MAX / 4);
+        for _ in 0..4 {
+            builder.push_text(&piece);
+            assert!(!builder.is_finished());
+        }
+        builder.push_text(&piece);
+        assert!(builder.is_finished());
+        let built = builder.into_completion();
+        assert_eq!((built.message.text.len(), built.stop_reason), (8, StopReason::TextLimit));
+        // The provider did not report the usage, so it is estimated.
+        assert_eq!(built.usage.output_tokens, (piece.len() as u64 * 5 + 1).div_ceil(3));
+        let Arguments::Malformed { error, .. } = &built.message.calls[0].arguments else {
+            panic!()
+        };
+        assert_eq!(
+            error,
+            "the message was ended at the text limit, so the arguments are incomplete"
+        );
+    }
+
+    #[test]
+    fn m2_arguments_of_calls_beyond_the_limit_are_bounded() {
+        let long = |index| fragment(index, &format!("{{\"n\":\"{}\"}}", "x".repeat(4096)));
+        let deltas = (0..4).map(|index| started(index, "", "f"));
+        let arguments = [fragment(2, "{}"), long(1), long(3), fragment(3, "{}")];
+        let built = build_limited(deltas.chain(arguments));
+        let calls: Vec<_> = built.message.calls.into_iter().map(|call| call.arguments).collect();
+        let raw = format!("{{\"n\":\"{}", "x".repeat(limits::EXCESS_ARGUMENTS_BYTES_MAX - 6));
+        let error = "only the beginning of the arguments was kept".to_owned();
+        assert_eq!(
+            calls,
+            [
+                Arguments::Json(json!({})),
+                Arguments::Json(json!({"n": "x".repeat(4096)})),
+                Arguments::Json(json!({})),
+                Arguments::Malformed { raw, error },
+            ]
+        );
+    }
+
+    #[test]
+    fn m2_calls_that_are_not_kept_are_counted() {
+        let calls_max = u32::try_from(limits::CALLS_PER_MESSAGE_MAX).unwrap();
+        let deltas = (0..calls_max + 2)
+            .flat_map(|index| [started(index, "", "f"), fragment(index, "{}")])
+            .chain([Delta::CallDropped]);
+        let built = build_limited(deltas);
+        assert_eq!((built.message.calls.len(), built.dropped_calls), (calls_max as usize, 3));
     }
 
     fn values() -> impl Strategy<Value = Value> {

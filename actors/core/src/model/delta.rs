@@ -50,6 +50,9 @@ pub enum Delta {
         /// The piece of JSON text.
         fragment: String,
     },
+    /// The start of a call beyond the number of calls that are kept of a message. The call has no
+    /// other deltas.
+    CallDropped,
     /// Usage so far. Each field replaces the earlier value if it is greater.
     Usage(TokenUsage),
     /// Reason why the model stopped. The last one applies.
@@ -67,6 +70,7 @@ impl Delta {
             Self::CallStarted { tool, .. } => tool.len(),
             Self::CallArguments { fragment, .. } => fragment.len(),
             Self::ReasoningSignature { .. }
+            | Self::CallDropped
             | Self::Usage(_)
             | Self::Stopped(_)
             | Self::Finished => 0,
@@ -85,6 +89,8 @@ pub enum StopReason {
     ToolUse,
     /// The message reached the token limit.
     MaxTokens,
+    /// Greenroom cut the text off at its own limit.
+    TextLimit,
     /// The model refused. Its calls must not run.
     Refusal,
     /// The provider's content filter cut the message off. Its calls must not run.
@@ -99,7 +105,11 @@ impl StopReason {
     pub fn is_refused(self) -> bool {
         match self {
             Self::Refusal | Self::ContentFilter => true,
-            Self::EndTurn | Self::ToolUse | Self::MaxTokens | Self::StopSequence => false,
+            Self::EndTurn
+            | Self::ToolUse
+            | Self::MaxTokens
+            | Self::TextLimit
+            | Self::StopSequence => false,
         }
     }
 }

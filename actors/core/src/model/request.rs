@@ -8,6 +8,7 @@
 
 use crate::{
     ids::CallId,
+    limits,
     message::{Arguments, AssistantMessage, CallResult, Message, ProposedCall},
     policy::Tool,
     trace_context::TraceContext,
@@ -42,8 +43,25 @@ pub struct ModelRequest {
     pub max_tokens: u32,
     /// The tool that the model must call; `None` leaves the choice to the model.
     pub forced_tool: Option<String>,
+    /// Limits of the response; not sent.
+    pub message_limits: MessageLimits,
     /// The trace context of the attempt; sent as a header, not in the body.
     pub trace_context: Option<TraceContext>,
+}
+
+/// Limits of one message of the model. What exceeds them is cut off or not executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MessageLimits {
+    /// Maximum number of calls that run.
+    pub calls: usize,
+    /// Maximum bytes of text.
+    pub text_bytes: usize,
+}
+
+impl Default for MessageLimits {
+    fn default() -> Self {
+        Self { calls: limits::CALLS_PER_STEP_DEFAULT, text_bytes: limits::MODEL_TEXT_BYTES_DEFAULT }
+    }
 }
 
 /// The system prompt, divided by lifetime.

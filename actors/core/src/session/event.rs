@@ -657,7 +657,7 @@ impl RunStopReason {
     /// Returns how a run ends with a message that stopped for `reason`.
     pub fn from_message(reason: StopReason, is_empty: bool) -> Self {
         match reason {
-            StopReason::MaxTokens => Self::Length,
+            StopReason::MaxTokens | StopReason::TextLimit => Self::Length,
             StopReason::Refusal => Self::Refusal,
             StopReason::ContentFilter => Self::ContentFilter,
             StopReason::EndTurn | StopReason::ToolUse | StopReason::StopSequence if is_empty => {

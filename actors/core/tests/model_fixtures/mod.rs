@@ -83,7 +83,7 @@ pub(crate) fn text_completion(text: &str, usage: [u64; 3], stop_reason: StopReas
     let message = AssistantMessage { text: text.to_owned(), ..AssistantMessage::default() };
     let usage =
         TokenUsage { input_tokens, output_tokens, cached_tokens, estimated: input_tokens == 0 };
-    Completion { message, usage, stop_reason }
+    Completion { message, usage, stop_reason, dropped_calls: 0 }
 }
 
 /// Creates a proposed call with the given arguments.

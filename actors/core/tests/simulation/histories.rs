@@ -582,7 +582,7 @@ impl HistoryBuilder {
             cached_tokens: 100,
             estimated: false,
         };
-        self.finish_step(Ok(Completion { message, usage, stop_reason }));
+        self.finish_step(Ok(Completion { message, usage, stop_reason, dropped_calls: 0 }));
     }
 
     fn call(&self, tool: &str) -> CallId {

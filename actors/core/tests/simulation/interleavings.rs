@@ -21,7 +21,6 @@ use greenroom_core::{
         ApprovalAnswer, CallAuthorization, Input, NewMessage, OnBusy, PlanStepAnswer, Reply,
         SessionEvent,
     },
-    usage::TokenUsage,
 };
 use proptest::{
     prelude::*,
@@ -130,7 +129,7 @@ fn start_with_plan(
     let calls = (0..2 + chance.next_below(4)).map(|number| proposed_call(number, chance)).collect();
     let message = AssistantMessage { calls, ..AssistantMessage::default() };
     let stop_reason = StopReason::ToolUse;
-    let result = Ok(Completion { message, usage: TokenUsage::default(), stop_reason });
+    let result = Ok(Completion { message, stop_reason, ..Completion::default() });
     let attempt_id = simulation.model_attempts.pop().expect("a model attempt was started");
     simulation
         .apply_input(Input::ModelFinished { attempt_id, result })

@@ -199,11 +199,13 @@ fn completion(chance: &mut SeededRng, calls: usize) -> Completion {
         _ => vec![],
     };
     let calls = (0..calls).map(|_| call(chance)).collect();
-    let reasons = [StopReason::EndTurn, StopReason::ToolUse, StopReason::MaxTokens];
+    let reasons =
+        [StopReason::EndTurn, StopReason::ToolUse, StopReason::MaxTokens, StopReason::Refusal];
     let message = AssistantMessage { text: chance.tricky_text(), reasoning, calls };
     let input_tokens = *chance.pick(&[0, 7, u64::MAX]);
     let usage = TokenUsage { input_tokens, output_tokens: 3, cached_tokens: 1, estimated: false };
-    Completion { message, usage, stop_reason: *chance.pick(&reasons) }
+    let (stop_reason, dropped_calls) = (*chance.pick(&reasons), *chance.pick(&[0, 0, 0, 9]));
+    Completion { message, usage, stop_reason, dropped_calls }
 }
 
 /// Creates a completion with a plan, sometimes a malformed one.

@@ -28,7 +28,7 @@ const PHASE_STYLES: Record<Call["phase"], { icon: IconName; tone: string; label:
 const REASONS: Record<string, string> = {
   rejected: "rejected", expired: "approval expired", cancelled: "cancelled", timeout: "timed out",
   crashed: "crashed", unavailable: "tool unavailable", invalid_arguments: "invalid arguments", unknown_tool: "unknown tool",
-  outcome_unknown: "outcome unknown", error: "failed", refused: "not run",
+  outcome_unknown: "outcome unknown", error: "failed", refused: "not run", limit_exceeded: "not run",
 };
 
 /** Shows a tool call. */

@@ -56,9 +56,18 @@ struct OpenBlock {
     wire_index: u32,
     /// Index in [`Delta`]s, unique in the message: the wire index, or a free one if that is taken.
     index: u32,
-    is_call: bool,
+    kind: BlockKind,
     /// Complete arguments from the block's start; used if no fragments follow.
     input: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BlockKind {
+    Call,
+    /// A call beyond the number of calls that are kept. Only the latest one is tracked, so that its
+    /// deltas are not added to another call.
+    DroppedCall,
+    Other,
 }
 
 #[derive(Deserialize)]
@@ -175,19 +184,24 @@ impl AnthropicDecoder {
         out: &mut Vec<Delta>,
     ) -> Result<(), ModelFailure> {
         match block.kind.as_deref().unwrap_or_default() {
+            "tool_use" if self.count_blocks(BlockKind::Call) >= limits::CALLS_PER_MESSAGE_MAX => {
+                self.blocks.retain(|block| block.kind != BlockKind::DroppedCall);
+                self.push_block(wire_index, BlockKind::DroppedCall, None);
+                out.push(Delta::CallDropped);
+            }
             "tool_use" => {
                 // An empty object is a placeholder: the arguments follow as fragments.
                 let input = block.input.filter(|input| {
                     !input.is_null() && input.as_object().is_none_or(|object| !object.is_empty())
                 });
                 let input = input.map(|input| input.to_string());
-                let index = self.open_block(wire_index, true, input)?;
+                let index = self.push_block(wire_index, BlockKind::Call, input);
                 let provider_id = block.id.unwrap_or_default();
                 let tool = block.name.unwrap_or_default();
                 out.push(Delta::CallStarted { index, provider_id, tool });
             }
             "thinking" => {
-                let index = self.open_block(wire_index, false, None)?;
+                let index = self.open_block(wire_index)?;
                 out.push(Delta::ReasoningStarted { index, redacted: None });
                 if let Some(text) = non_empty(block.thinking) {
                     out.push(Delta::Reasoning { index, text });
@@ -197,7 +211,7 @@ impl AnthropicDecoder {
                 }
             }
             "redacted_thinking" => {
-                let index = self.open_block(wire_index, false, None)?;
+                let index = self.open_block(wire_index)?;
                 let redacted = Some(block.data.unwrap_or_default());
                 out.push(Delta::ReasoningStarted { index, redacted });
             }
@@ -205,7 +219,7 @@ impl AnthropicDecoder {
             // A tool that the provider runs itself, its result, or an unknown block. It is opened so
             // that its deltas are not added to an earlier call with the same index.
             _ => {
-                self.open_block(wire_index, false, None)?;
+                self.open_block(wire_index)?;
             }
         }
         Ok(())
@@ -216,7 +230,9 @@ impl AnthropicDecoder {
             "text_delta" => out.extend(non_empty(delta.text).map(Delta::Text)),
             "input_json_delta" => {
                 let Some(fragment) = non_empty(delta.partial_json) else { return };
-                let Some(block) = self.block(wire_index).filter(|block| block.is_call) else {
+                let Some(block) =
+                    self.block(wire_index).filter(|block| block.kind == BlockKind::Call)
+                else {
                     return;
                 };
                 block.input = None;
@@ -247,23 +263,32 @@ impl AnthropicDecoder {
         }
     }
 
-    fn open_block(
-        &mut self,
-        wire_index: Option<u32>,
-        is_call: bool,
-        input: Option<String>,
-    ) -> Result<u32, ModelFailure> {
+    /// Opens a block that is not a call and returns its index.
+    fn open_block(&mut self, wire_index: Option<u32>) -> Result<u32, ModelFailure> {
         let blocks_max = limits::MODEL_BLOCKS_MAX;
-        if self.blocks.len() >= blocks_max {
+        if self.count_blocks(BlockKind::Other) >= blocks_max {
             return Err(ModelFailure::permanent(format!(
                 "the model's response has more than {blocks_max} content blocks"
             )));
         }
+        Ok(self.push_block(wire_index, BlockKind::Other, None))
+    }
+
+    fn push_block(
+        &mut self,
+        wire_index: Option<u32>,
+        kind: BlockKind,
+        input: Option<String>,
+    ) -> u32 {
         let is_free = |index: &u32| self.blocks.iter().all(|block| block.index != *index);
         let index = wire_index.filter(is_free).or_else(|| (0..).find(is_free)).unwrap_or_default();
         let wire_index = wire_index.unwrap_or(index);
-        self.blocks.push(OpenBlock { wire_index, index, is_call, input });
-        Ok(index)
+        self.blocks.push(OpenBlock { wire_index, index, kind, input });
+        index
+    }
+
+    fn count_blocks(&self, kind: BlockKind) -> usize {
+        self.blocks.iter().filter(|block| block.kind == kind).count()
     }
 
     /// Returns the latest block with `wire_index`, or the latest block if the index is missing.

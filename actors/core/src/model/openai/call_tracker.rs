@@ -25,7 +25,8 @@ pub(super) struct WireFunctionPiece {
     arguments: Option<Value>,
 }
 
-/// The calls of one message, in order of arrival.
+/// The calls of one message, in order of arrival. Beyond the number of calls that are kept, only the
+/// latest dropped call is tracked, so that its further pieces are recognized.
 #[derive(Debug, Default)]
 pub(super) struct CallTracker {
     calls: Vec<TrackedCall>,
@@ -37,6 +38,7 @@ struct TrackedCall {
     index: u32,
     id: String,
     name: String,
+    is_dropped: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +102,7 @@ impl CallTracker {
         let is_new = position.is_none();
         let position = match position {
             Some(position) => position,
-            None => self.open_call(key)?,
+            None => self.open_call(key),
         };
         let tracked = &mut self.calls[position];
         // The first id is kept. A name may arrive in pieces, or completely with each piece.
@@ -112,6 +114,10 @@ impl CallTracker {
             return Err(limit_exceeded("bytes of tool name", limits::TOOL_NAME_BYTES_MAX));
         }
         let index = tracked.index;
+        if tracked.is_dropped {
+            out.extend(is_new.then_some(Delta::CallDropped));
+            return Ok(());
+        }
         if is_new || !provider_id.is_empty() || !tool.is_empty() {
             out.push(Delta::CallStarted { index, provider_id, tool });
         }
@@ -121,19 +127,19 @@ impl CallTracker {
         Ok(())
     }
 
-    fn open_call(&mut self, key: CallKey) -> Result<usize, ModelFailure> {
-        let calls_max = limits::CALLS_PER_STEP_MAX;
-        if self.calls.len() >= calls_max {
-            return Err(limit_exceeded("tool calls", calls_max));
-        }
+    /// Opens a call and returns its position. A dropped call replaces the previous dropped one.
+    fn open_call(&mut self, key: CallKey) -> usize {
+        self.calls.truncate(limits::CALLS_PER_MESSAGE_MAX);
+        let is_dropped = self.calls.len() == limits::CALLS_PER_MESSAGE_MAX;
         let is_free = |index: &u32| self.calls.iter().all(|tracked| tracked.index != *index);
         let wire_index = match key {
             CallKey::Index(index) => Some(index),
             CallKey::NoIndex | CallKey::Legacy => None,
         };
         let index = wire_index.filter(is_free).or_else(|| (0..).find(is_free)).unwrap_or_default();
-        self.calls.push(TrackedCall { key, index, id: String::new(), name: String::new() });
-        Ok(self.calls.len() - 1)
+        let (id, name) = (String::new(), String::new());
+        self.calls.push(TrackedCall { key, index, id, name, is_dropped });
+        self.calls.len() - 1
     }
 }
 

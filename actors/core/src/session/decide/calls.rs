@@ -21,22 +21,55 @@ use std::{sync::Arc, time::Duration};
 /// Appended to the error of a call if an earlier attempt may have taken effect.
 const EARLIER_ATTEMPT_NOTE: &str = ". An earlier attempt may have taken effect";
 
+/// The calls of a complete message.
+pub(super) struct ProposedCalls {
+    /// The calls, in the model's order.
+    pub(super) calls: Vec<ProposedCall>,
+    /// The number of further calls, which were not kept.
+    pub(super) dropped: usize,
+    /// The reason why the model stopped.
+    pub(super) stop_reason: StopReason,
+}
+
+impl ProposedCalls {
+    /// Returns the error of calls beyond `limit`. It counts the calls that were not kept.
+    fn describe_excess(&self, limit: usize) -> String {
+        let (kept, total) = (self.calls.len(), self.calls.len() + self.dropped);
+        let mut text = format!("the message has {total} calls; the limit is {limit}");
+        if self.dropped > 0 {
+            text.push_str(&format!(", and only the first {kept} are recorded"));
+        }
+        text
+    }
+}
+
 impl DecisionBuilder<'_> {
     /// Records the calls of a complete message, authorizes each, and requests the approvals they
-    /// need, all in one commit. The calls of a refused message end at once: the message is partial,
-    /// so they may not be what the model intended.
-    pub(super) fn propose_calls(&mut self, proposed: Vec<ProposedCall>, stop_reason: StopReason) {
-        let propose = |call: ProposedCall| {
+    /// need, all in one commit. Calls of a refused message and calls beyond the limit end at once.
+    pub(super) fn propose_calls(&mut self, proposed: ProposedCalls) {
+        let limit = self.env.rules.message_limits.calls;
+        let excess = proposed.describe_excess(limit);
+        let refusal = describe_refusal(proposed.stop_reason);
+        let propose = |(position, call): (usize, ProposedCall)| {
             let call_id = CallId(self.env.uuid());
             let tool = self.tool(&call.tool);
             self.emit_call_started(call_id, &call, tool.as_deref());
-            if let Some(error) = describe_refusal(stop_reason) {
-                self.fail_call(call_id, CallFailureReason::Refused, error.to_owned(), false);
-                return (call_id, AuthorizationOutcome::Settled);
-            }
-            (call_id, self.authorize_call(call_id, &call, tool))
+            let failure = match refusal {
+                // The message is partial, so the call may not be what the model intended.
+                Some(error) => Some((CallFailureReason::Refused, error.to_owned())),
+                None if position < limit => None,
+                None => Some((CallFailureReason::LimitExceeded, excess.clone())),
+            };
+            let outcome = match failure {
+                Some((reason, error)) => {
+                    self.fail_call(call_id, reason, error, false);
+                    AuthorizationOutcome::Settled
+                }
+                None => self.authorize_call(call_id, &call, tool),
+            };
+            (call_id, outcome)
         };
-        let outcomes = proposed.into_iter().map(propose).collect();
+        let outcomes = proposed.calls.into_iter().enumerate().map(propose).collect();
         self.request_approvals(outcomes);
     }
 
@@ -286,7 +319,8 @@ impl DecisionBuilder<'_> {
             | R::UnknownTool
             | R::Unavailable
             | R::OutcomeUnknown
-            | R::Refused => (R::OutcomeUnknown, format!("{error}{EARLIER_ATTEMPT_NOTE}")),
+            | R::Refused
+            | R::LimitExceeded => (R::OutcomeUnknown, format!("{error}{EARLIER_ATTEMPT_NOTE}")),
         };
         self.emit(SessionEvent::ToolCallFailed {
             call_id,
@@ -349,6 +383,7 @@ fn describe_refusal(stop_reason: StopReason) -> Option<&'static str> {
         StopReason::EndTurn
         | StopReason::ToolUse
         | StopReason::MaxTokens
+        | StopReason::TextLimit
         | StopReason::StopSequence => None,
     }
 }

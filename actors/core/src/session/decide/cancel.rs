@@ -125,7 +125,8 @@ impl DecisionBuilder<'_> {
     /// Completes the open message as a stopped message with the text received so far, or discards
     /// it if there is no text. Records the usage in both cases. Returns the id of a kept message.
     fn stop_message(&mut self, partial: Option<Completion>) -> Option<MessageId> {
-        let Completion { message, usage, stop_reason } = partial.unwrap_or_default();
+        let Completion { message, usage, stop_reason, dropped_calls: _ } =
+            partial.unwrap_or_default();
         let open = self.active.run.as_ref().and_then(|run| run.open_message()).cloned();
         let kept = open.filter(|_| !message.text.is_empty());
         match kept.clone() {

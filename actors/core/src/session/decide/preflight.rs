@@ -59,7 +59,7 @@ impl DecisionBuilder<'_> {
     /// Handles the model's answer to the request for a plan: requests approval of the plan, or
     /// skips the preflight if there is none.
     pub(super) fn finish_planning(&mut self, completion: Completion) {
-        let Completion { message, usage, stop_reason } = completion;
+        let Completion { message, usage, stop_reason, dropped_calls: _ } = completion;
         let priced_usage = self.price_usage(usage);
         self.emit(SessionEvent::StepCompleted { usage: priced_usage, stop_reason });
         let plan = match stop_reason.is_refused() {

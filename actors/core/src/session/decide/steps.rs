@@ -1,6 +1,6 @@
 //! Model attempts: starts them and handles their end (S2, M3).
 
-use super::{DecisionBuilder, Reply};
+use super::{DecisionBuilder, Reply, calls::ProposedCalls};
 use crate::{
     context::describe_request,
     ids::{AttemptId, MessageId},
@@ -107,7 +107,7 @@ impl DecisionBuilder<'_> {
     }
 
     fn complete_message(&mut self, completion: Completion) {
-        let Completion { message, usage, stop_reason } = completion;
+        let Completion { message, usage, stop_reason, dropped_calls } = completion;
         let message_id = self.ensure_open_message();
         self.emit(SessionEvent::MessageCompleted {
             message_id,
@@ -118,7 +118,8 @@ impl DecisionBuilder<'_> {
         });
         let usage = self.price_usage(usage);
         self.emit(SessionEvent::StepCompleted { usage, stop_reason });
-        self.propose_calls(message.calls, stop_reason);
+        let (calls, dropped) = (message.calls, dropped_calls);
+        self.propose_calls(ProposedCalls { calls, dropped, stop_reason });
     }
 
     fn handle_step_failure(

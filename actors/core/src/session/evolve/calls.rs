@@ -279,7 +279,7 @@ fn error_for_model(reason: CallFailureReason, attempts: u32, error: &str) -> Arc
         R::Expired => "Expired",
         R::Cancelled => "Cancelled",
         R::OutcomeUnknown => "Outcome unknown",
-        R::Refused => "Not run",
+        R::Refused | R::LimitExceeded => "Not run",
     };
     match reason {
         R::Error | R::Unavailable | R::Timeout | R::Crashed | R::OutcomeUnknown if attempts > 1 => {
@@ -295,6 +295,7 @@ fn error_for_model(reason: CallFailureReason, attempts: u32, error: &str) -> Arc
         | R::Rejected
         | R::Expired
         | R::Cancelled
-        | R::Refused => format!("{prefix}: {error}").into(),
+        | R::Refused
+        | R::LimitExceeded => format!("{prefix}: {error}").into(),
     }
 }

@@ -261,7 +261,7 @@ impl SessionHarness {
     fn model_stops(&self, text: &str, calls: &[ScriptedCall], stop_reason: StopReason) -> Input {
         let calls: Vec<_> = calls.iter().map(ScriptedCall::to_proposed_call).collect();
         let message = AssistantMessage { text: text.to_owned(), calls, ..Default::default() };
-        let result = Ok(Completion { message, usage: USAGE, stop_reason });
+        let result = Ok(Completion { message, usage: USAGE, stop_reason, dropped_calls: 0 });
         Input::ModelFinished { attempt_id: self.streaming_attempt(), result }
     }
 
@@ -407,7 +407,7 @@ fn cancel_with(text: &str) -> Input {
 
 fn partial(text: &str) -> Completion {
     let message = AssistantMessage { text: text.to_owned(), ..Default::default() };
-    Completion { message, usage: USAGE, stop_reason: StopReason::EndTurn }
+    Completion { message, usage: USAGE, ..Completion::default() }
 }
 
 fn close() -> Input {

@@ -14,6 +14,7 @@ fn interrupt(message_id: &str, partial_text: Option<&str>) -> Input {
         message: AssistantMessage { text: text.to_owned(), ..Default::default() },
         usage: USAGE,
         stop_reason: StopReason::EndTurn,
+        dropped_calls: 0,
     });
     Input::Interrupt {
         message: NewMessage::new(message_id, text, digest),

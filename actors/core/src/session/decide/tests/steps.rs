@@ -473,6 +473,7 @@ fn m3_run_states_how_its_last_message_ended() {
         ("", StopReason::ToolUse, RunStopReason::Empty),
         ("Hi", StopReason::MaxTokens, RunStopReason::Length),
         ("", StopReason::MaxTokens, RunStopReason::Length),
+        ("Hi", StopReason::TextLimit, RunStopReason::Length),
         ("", StopReason::Refusal, RunStopReason::Refusal),
         ("Hi", StopReason::ContentFilter, RunStopReason::ContentFilter),
     ] {
@@ -501,4 +502,47 @@ fn m3_truncated_message_with_complete_calls_continues_the_run() {
         > start_tool c1 a2 read
     ",
     );
+}
+
+#[test]
+fn s2_calls_beyond_the_limit_fail_and_the_run_continues() {
+    let mut harness =
+        SessionHarness::with_streaming_step().with_rules(|rules| rules.message_limits.calls = 2);
+    let mut input = harness.model_calls(&scripted_calls(["read", "crit", "read", "nope"]));
+    let Input::ModelFinished { result: Ok(completion), .. } = &mut input else { panic!() };
+    completion.dropped_calls = 3;
+    let error = "the message has 7 calls; the limit is 2, and only the first 4 are recorded";
+    harness.check(
+        input,
+        &format!(
+            "
+            message_completed M1 '' @r1.1
+            step_completed ToolUse 10 @r1.1
+            tool_call_started c1 read read_only @r1.1
+            tool_call_allowed c1 by policy @r1.1
+            tool_call_started c2 crit critical @r1.1
+            tool_call_started c3 read read_only @r1.1
+            tool_call_failed c3 LimitExceeded ({error}) @r1.1
+            tool_call_started c4 nope write_high_risk @r1.1
+            tool_call_failed c4 LimitExceeded ({error}) @r1.1
+            approval_requested p1 (Execute 1 tool) c2 critical within Some(60) @r1.1
+            tool_call_attempt_started c1 a2 #1 @r1.1
+            > start_tool c1 a2 read
+        "
+        ),
+    );
+    harness.apply(harness.tool_finishes("c1", completed())).unwrap();
+    harness.apply(harness.overall_answer("p1", false, "ann")).unwrap();
+    harness.apply(harness.model_answers("Done.")).unwrap();
+    harness.check_conversation(&format!(
+        "
+        user: u1
+        assistant:  [read] [crit] [read] [nope]
+        results: read: 42
+        & !crit: Rejected: a human rejected this call
+        & !read: Not run: {error}
+        & !nope: Not run: {error}
+        assistant: Done.
+    "
+    ));
 }
