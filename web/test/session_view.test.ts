@@ -40,6 +40,18 @@ describe("session view", () => {
     expect(runEndBetween(EMPTY_VIEW, viewOf(failed))?.text).toBe("Run failed: too many steps");
   });
 
+  it("m3 w7 announces how an answer ended", () => {
+    const announcedText = (stop_reason?: string) => {
+      const session = new SessionBuilder().startRun();
+      session.emit("done", { outcome: "completed", ...(stop_reason ? { stop_reason } : {}), usage: USAGE });
+      return runEndBetween(EMPTY_VIEW, viewOf(session))?.text;
+    };
+    expect([undefined, "end", "length", "refusal", "content_filter", "empty", "a newer one"].map(announcedText)).toEqual([
+      "Answer complete", "Answer complete", "Answer truncated", "Refused by the model",
+      "Blocked by the provider's content filter", "The model returned no text", "Answer complete",
+    ]);
+  });
+
   it("m3 marks truncated, refused, filtered and empty answers", () => {
     const shownItems = (text: string, message_stop: string, stop_reason?: string) => {
       const session = new SessionBuilder().startRun();

@@ -67,6 +67,7 @@ pub(super) fn result_line(result: &Value, is_error: bool) -> StyledLine {
         "invalid_arguments" => "invalid arguments",
         "unknown_tool" => "unknown tool",
         "outcome_unknown" => "outcome unknown",
+        "refused" | "limit_exceeded" => "not run",
         "error" | "" => "failed",
         other => other,
     };

@@ -1,5 +1,6 @@
 /** The texts that screen readers announce: the end of a run and new approvals. */
 
+import type { RunStopReason } from "../api/types";
 import type { SessionView } from "./session_view_types";
 import { Store } from "./store";
 
@@ -23,6 +24,11 @@ export function announce(text: string): void {
   announcements.update((before) => [...before, { id: ++lastId, text }].slice(-KEPT_MAX));
 }
 
+const COMPLETED_TEXTS: Record<RunStopReason, string> = {
+  end: "Answer complete", length: "Answer truncated", refusal: "Refused by the model",
+  content_filter: "Blocked by the provider's content filter", empty: "The model returned no text",
+};
+
 /**
  * Returns the announcement text and the time of the run that ended between two states of a session,
  * if any.
@@ -30,6 +36,6 @@ export function announce(text: string): void {
 export function runEndBetween(before: SessionView, after: SessionView): { text: string; at: string } | null {
   const end = after.items.findLast((item) => item.kind === "end");
   if (end?.kind !== "end" || end.seq <= before.seq) return null;
-  const texts = { completed: "Answer complete", cancelled: "Run cancelled", failed: `Run failed: ${end.text ?? ""}` };
+  const texts = { completed: COMPLETED_TEXTS[end.stop_reason ?? "end"] ?? COMPLETED_TEXTS.end, cancelled: "Run cancelled", failed: `Run failed: ${end.text ?? ""}` };
   return { text: texts[end.outcome], at: end.at };
 }

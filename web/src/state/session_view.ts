@@ -393,7 +393,7 @@ function endRun(draft: SessionView, frame: Frame, outcome: "completed" | "cancel
   draft.items = draft.items.map((item) =>
     item.kind === "assistant" && item.streaming ? { ...item, streaming: false, stopped: true } : item);
   draft.items.push({
-    kind: "end", id: `e${frame.seq}`, outcome, text, usage, at: frame.at,
+    kind: "end", id: `e${frame.seq}`, outcome, stop_reason: strOrNull(frame.body.stop_reason) as RunStopReason | null, text, usage, at: frame.at,
     ms: Date.parse(frame.at) - Date.parse(started), seq: frame.seq ?? 0,
   });
 }

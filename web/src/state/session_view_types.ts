@@ -1,6 +1,6 @@
 /** The types of a session's view. */
 
-import type { Json, JsonObject, Approval, Risk, Usage } from "../api/types";
+import type { Json, JsonObject, Approval, Risk, RunStopReason, Usage } from "../api/types";
 
 /** The phase of a tool call. */
 export type CallPhase =
@@ -67,7 +67,7 @@ export type SessionItem =
   | { kind: "approval"; id: string; seq: number }
   | { kind: "notice"; id: string; tone: "info" | "warn" | "bad"; text: string; detail: string | null; at: string; seq: number }
   | { kind: "summary"; id: string; through: number; text: string; usage: Usage | null; at: string; seq: number }
-  | { kind: "end"; id: string; outcome: "completed" | "cancelled" | "failed"; text: string | null; usage: Usage | null; at: string; ms: number; seq: number };
+  | { kind: "end"; id: string; outcome: "completed" | "cancelled" | "failed"; stop_reason: RunStopReason | null; text: string | null; usage: Usage | null; at: string; ms: number; seq: number };
 
 /** The current run of a session. */
 export interface Run {
