@@ -1,7 +1,9 @@
 import { describe, expect, it } from "vitest";
+import { Problem } from "../src/api/http";
 import { fromFlat, fromWebSocketFrame, toFlat } from "../src/api/frames";
 import type { Actor, JsonObject } from "../src/api/types";
 import { formatCountdown, truncate, formatDuration, formatArguments, formatMoney, formatRelative } from "../src/components/format";
+import { answerErrorText } from "../src/approvals/use_answer";
 import { schemaDefaults, schemaFields, isComplete, parseField } from "../src/approvals/schema_fields";
 import { filterTree, buildTree } from "../src/pages/actors/actor_tree";
 import { EVENTS_MAX, EventLog } from "../src/state/event_log";
@@ -24,6 +26,14 @@ describe("frames", () => {
     expect(fromWebSocketFrame(nested)).toEqual(fromFlat(flat));
     const { agent_id: _, ...shown } = flat;
     expect(toFlat(fromFlat(flat))).toEqual(shown);
+  });
+});
+
+describe("answers to approvals", () => {
+  it("g11 name the decision that was taken first", () => {
+    const text = (code: string, message: string) => answerErrorText(new Problem(409, code, message));
+    expect(text("already_decided", "already approved by alice")).toBe("Already approved by alice.");
+    expect(text("approval_expired", "the approval has expired")).toBe("The approval expired before the answer arrived.");
   });
 });
 

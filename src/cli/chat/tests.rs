@@ -453,6 +453,28 @@ fn m3_incomplete_answer_is_marked() {
 }
 
 #[test]
+fn m6_cost_of_lost_usage_is_unknown() {
+    for (usage, expected) in [
+        (
+            json!({"inputTokens": 9, "outputTokens": 4, "costUSD": 0.5}),
+            "9 tokens in, 4 out, $0.5000",
+        ),
+        // Without a price, no cost is shown.
+        (json!({"inputTokens": 9, "outputTokens": 4, "costUSD": null}), "9 tokens in, 4 out"),
+        (
+            json!({"inputTokens": 9, "outputTokens": 4, "costUSD": null, "estimated": true}),
+            "about 9 tokens in, 4 out, cost unknown",
+        ),
+    ] {
+        let mut chat = TestChat::running();
+        chat.receive(json!({
+            "type": "chat.stream.end", "requestId": "r-1", "outcome": "completed", "usage": usage,
+        }));
+        assert_eq!(chat.take_shown_text().trim_end(), expected);
+    }
+}
+
+#[test]
 fn s6_interrupt_before_the_run_id_is_known_cancels_later() {
     let mut chat = TestChat::running();
     chat.receive(
