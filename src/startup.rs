@@ -75,8 +75,8 @@ pub struct Server {
     rehearsal: Option<RehearsalServer>,
     http: ServerHandle,
     drain_timeout: Duration,
-    /// The task that rescans skills and workflows, and the task that runs the metrics upkeep.
-    background_tasks: [actix_web::rt::task::JoinHandle<()>; 2],
+    /// The tasks that run the metrics upkeep, rescan skills and workflows, and store tool names.
+    background_tasks: [actix_web::rt::task::JoinHandle<()>; 3],
     trace_exporter: Option<Arc<TraceExporter>>,
 }
 
@@ -103,8 +103,11 @@ impl Server {
         let skills = Arc::new(SkillLibrary::open(configuration.skills.clone()));
         let host = Arc::new(OnceLock::new());
         let built_in = built_in_server(&configuration, &skills, &host);
-        let catalog = configuration.catalog.clone();
+        let names = store.load_tool_names().await.context("can't load the names of tools")?;
+        let catalog = (configuration.catalog.clone(), names.clone());
         let tools = tool::start_with_built_in(servers, built_in, catalog, &board, &clock);
+        let name_storage = store.clone().store_tool_name_changes(tools.subscribe_names(), names);
+        let name_storage = actix_web::rt::spawn(name_storage);
         host.get_or_init(|| tools.clone());
         // A resumed session must find the tools that it used before.
         tools.wait_until_started().await;
@@ -197,8 +200,8 @@ impl Server {
                 tracing::error!(%error, "the HTTP server failed");
             }
         });
-        let background_tasks =
-            [metrics_upkeep, actix_web::rt::spawn(refresh_periodically(skills, workflows))];
+        let library_refresh = actix_web::rt::spawn(refresh_periodically(skills, workflows));
+        let background_tasks = [metrics_upkeep, library_refresh, name_storage];
         // The server is started: only its operator waits for a model server that does not answer.
         let models = summarized.await.context("can't describe the models")?;
         Ok(Self {

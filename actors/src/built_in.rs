@@ -163,7 +163,7 @@ mod tests {
     };
     use greenroom_core::{
         call::ToolOutput,
-        policy::{Catalog, Risk, ToolAnnotations},
+        policy::{Catalog, NameOwners, Risk, ToolAnnotations},
     };
     use serde_json::json;
 
@@ -205,6 +205,7 @@ mod tests {
         assert!(built_in_server(Vec::new()).is_none());
         let tools = ToolServers::start(
             Catalog::default(),
+            NameOwners::default(),
             built_in_server(vec![Arc::new(Echo)]),
             &board,
             &clock,

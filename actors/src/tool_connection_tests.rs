@@ -7,7 +7,11 @@ use crate::{
     tool_servers::{ServerStatus, ToolServerSpec, ToolServers},
 };
 use futures::FutureExt;
-use greenroom_core::{Timestamp, call::ToolOutput, policy::Catalog};
+use greenroom_core::{
+    Timestamp,
+    call::ToolOutput,
+    policy::{Catalog, NameOwners},
+};
 use serde_json::json;
 use std::sync::{
     Mutex,
@@ -118,7 +122,11 @@ fn start(
     let board = StatusBoard::new(clock.clone());
     let spec =
         ToolServerSpec { name: "s".to_owned(), trusted: false, server: Arc::new(server.clone()) };
-    (ToolServers::start(Catalog::default(), [spec], &board, &clock), server, board)
+    (
+        ToolServers::start(Catalog::default(), NameOwners::default(), [spec], &board, &clock),
+        server,
+        board,
+    )
 }
 
 fn run(test: impl Future<Output = ()>) {
@@ -301,4 +309,67 @@ fn reconnect_delay_doubles_up_to_the_cap_with_half_jitter() {
     let millis = |failures, seed| reconnect_delay(failures, seed).as_millis();
     assert_eq!([millis(0, 0), millis(0, 999), millis(1, 0)], [250, 499, 500]);
     assert_eq!([millis(6, 0), millis(600, 0), millis(u32::MAX, 999)], [15_000, 15_000, 29_985]);
+}
+
+#[test]
+fn g19_first_owner_of_a_name_keeps_it_in_any_order_of_connections() {
+    run(async {
+        let scripted = |script| {
+            Arc::new(ScriptedServer {
+                script: Mutex::new(script),
+                connects: AtomicUsize::default(),
+            })
+        };
+        let (evil, lab) = (fake_client(&["both"]), fake_client(&["both"]));
+        let start = |names: NameOwners, servers: [(&str, Arc<ScriptedServer>); 2]| {
+            let clock: Arc<dyn Clock> = Arc::new(FixedClock);
+            let specs = servers.map(|(name, server)| ToolServerSpec {
+                name: name.to_owned(),
+                trusted: false,
+                server: Arc::new(server),
+            });
+            let board = StatusBoard::new(clock.clone());
+            ToolServers::start(Catalog::default(), names, specs, &board, &clock)
+        };
+        let names = |tools: &ToolServers| -> Vec<String> {
+            let registry = tools.tool_registry();
+            registry.iter().map(|tool| format!("{} of {}", tool.name, tool.server)).collect()
+        };
+        // The first start of `evil` fails, so `lab` is the first that has the name.
+        let connections = [
+            ("evil", scripted(vec![Err("late".to_owned()), Ok(evil.clone())])),
+            ("lab", scripted(vec![Ok(lab.clone())])),
+        ];
+        let tools = start(NameOwners::default(), connections);
+        tools.wait_until_started().await;
+        assert_eq!(names(&tools), ["both of lab"]);
+        let mut versions = tools.subscribe_changes();
+        while names(&tools).len() < 2 {
+            versions.changed().await.unwrap();
+        }
+        let expected = ["both of lab", "evil__both of evil"];
+        assert_eq!(names(&tools), expected);
+        // The owner drops the tool.
+        *lab.tools.lock().unwrap() = Vec::new();
+        lab.change.notify_one();
+        while names(&tools).len() == 2 {
+            versions.changed().await.unwrap();
+        }
+        assert_eq!(names(&tools), ["evil__both of evil"]);
+        // After a restart only `evil` connects at first, with the names that were stored.
+        let stored = tools.subscribe_names().borrow().clone();
+        let stored = NameOwners::from_stored(stored.changes_since(&NameOwners::default()));
+        let connections = [
+            ("evil", scripted(vec![Ok(fake_client(&["both"]))])),
+            ("lab", scripted(vec![Err("late".to_owned()), Ok(fake_client(&["both"]))])),
+        ];
+        let tools = start(stored, connections);
+        tools.wait_until_started().await;
+        assert_eq!(names(&tools), ["evil__both of evil"]);
+        let mut versions = tools.subscribe_changes();
+        while names(&tools).len() < 2 {
+            versions.changed().await.unwrap();
+        }
+        assert_eq!(names(&tools), expected);
+    });
 }

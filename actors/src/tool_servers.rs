@@ -8,7 +8,7 @@ use futures::future::{BoxFuture, FutureExt, join_all};
 use greenroom_core::{
     call::{ToolOutcome, ToolOutput},
     circuit_breaker,
-    policy::{Catalog, RemoteTool, ServerProfile, ServerTools, ToolRegistry},
+    policy::{Catalog, NameOwners, RemoteTool, ServerProfile, ServerTools, ToolRegistry},
 };
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -89,15 +89,18 @@ struct Connection {
 impl ToolServers {
     /// Starts a connection for each server on the calling arbiter, without waiting for it; see
     /// [`Self::wait_until_started`]. Of two servers with the same name, the last one is used.
+    ///
+    /// `names` are the owners of short tool names that an earlier process stored (G19).
     pub fn start(
         catalog: Catalog,
+        names: NameOwners,
         servers: impl IntoIterator<Item = ToolServerSpec>,
         board: &StatusBoard,
         clock: &Arc<dyn Clock>,
     ) -> Self {
         let specs: BTreeMap<String, ToolServerSpec> =
             servers.into_iter().map(|spec| (spec.name.clone(), spec)).collect();
-        let directory = Arc::new(ServerDirectory::new(catalog, specs.values()));
+        let directory = Arc::new(ServerDirectory::new(catalog, names, specs.values()));
         let mut connections = BTreeMap::new();
         for (name, spec) in specs {
             let status_entry = board.register(format!("/tools/{name}"), "ToolConnection");
@@ -147,6 +150,11 @@ impl ToolServers {
     /// changed.
     pub fn subscribe_changes(&self) -> watch::Receiver<u64> {
         self.directory.version.subscribe()
+    }
+
+    /// Returns the current owners of short tool names, and their changes.
+    pub fn subscribe_names(&self) -> watch::Receiver<NameOwners> {
+        self.directory.names.subscribe()
     }
 
     /// Reconnects a server. Returns false if there is no such server, or if its connection actor
@@ -308,6 +316,8 @@ impl ToolHost for ToolServers {
 /// The state of all connections. Written only by [`ToolConnection`].
 pub(crate) struct ServerDirectory {
     catalog: Catalog,
+    /// The owners of short tool names. Changed only with `write_lock`.
+    names: watch::Sender<NameOwners>,
     /// Held while a new snapshot is built, so that concurrent updates are not lost.
     write_lock: Mutex<()>,
     snapshot: RwLock<Arc<DirectorySnapshot>>,
@@ -353,7 +363,11 @@ impl ServerEntry {
 }
 
 impl ServerDirectory {
-    fn new<'a>(catalog: Catalog, specs: impl Iterator<Item = &'a ToolServerSpec>) -> Self {
+    fn new<'a>(
+        catalog: Catalog,
+        names: NameOwners,
+        specs: impl Iterator<Item = &'a ToolServerSpec>,
+    ) -> Self {
         let entry = |spec: &ToolServerSpec| {
             let server = ServerProfile {
                 name: spec.name.clone(),
@@ -374,6 +388,7 @@ impl ServerDirectory {
         let snapshot = DirectorySnapshot { servers, registry: Arc::default() };
         Self {
             catalog,
+            names: watch::Sender::new(names),
             write_lock: Mutex::default(),
             snapshot: RwLock::new(Arc::new(snapshot)),
             version: watch::Sender::new(0),
@@ -429,8 +444,14 @@ impl ServerDirectory {
         if let Some(entry) = next.servers.get_mut(name) {
             change(entry);
         }
-        let server_tools = next.servers.values().map(|entry| &*entry.server_tools);
-        next.registry = Arc::new(self.catalog.build_registry(server_tools));
+        let server_tools = || next.servers.values().map(|entry| &*entry.server_tools);
+        // At the first start of several servers, the order in which they connect decides nothing: until
+        // each has listed its tools or failed, a name without an owner stays without one.
+        if next.servers.values().all(|entry| entry.first_start_done) {
+            self.names.send_if_modified(|names| names.claim(server_tools()));
+        }
+        let registry = self.catalog.build_registry_with_names(server_tools(), &self.names.borrow());
+        next.registry = Arc::new(registry);
         *self.snapshot.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
         drop(write_guard);
         self.version.send_modify(|version| *version += 1);

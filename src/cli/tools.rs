@@ -11,6 +11,7 @@ use crate::{
     configuration::Configuration,
     skill::SkillLibrary,
     startup::{self, SystemClock},
+    store::{DatabaseLocation, Store},
     tool,
 };
 use greenroom_actors::{
@@ -24,8 +25,8 @@ use greenroom_core::{
     ids::AgentName,
     limits,
     policy::{
-        Autonomy, EffectiveCeiling, JudgeContext, Matrix, Risk, RiskSource, Settings, Tool,
-        Verdict, judge_tool,
+        Autonomy, EffectiveCeiling, JudgeContext, Matrix, NameOwners, Risk, RiskSource, Settings,
+        Tool, Verdict, judge_tool,
     },
 };
 use serde::Serialize;
@@ -69,7 +70,8 @@ pub async fn run(args: ToolsArgs) -> anyhow::Result<()> {
     let skills = Arc::new(SkillLibrary::open(configuration.skills.clone()));
     let built_in = startup::built_in_server(&configuration, &skills, &Arc::default());
     let servers = configuration.mcp_servers.into_values().map(Into::into);
-    let tools = tool::start_with_built_in(servers, built_in, configuration.catalog, &board, &clock);
+    let catalog = (configuration.catalog.clone(), stored_names(&configuration.database).await);
+    let tools = tool::start_with_built_in(servers, built_in, catalog, &board, &clock);
     tools.wait_until_started().await;
     let (registry, servers) = (tools.tool_registry(), tools.statuses());
     tools.shut_down().await;
@@ -92,6 +94,19 @@ pub async fn run(args: ToolsArgs) -> anyhow::Result<()> {
         ToolGrouping::Risk => table.by_risk(),
     };
     Ok(terminal::print(&text)?)
+}
+
+/// Returns the owners of short tool names in the database, if it can be read. Otherwise, the first of
+/// two servers by name has the short name.
+async fn stored_names(database: &DatabaseLocation) -> NameOwners {
+    let names = async {
+        Store::open_read_only(database.clone())
+            .await?
+            .load_tool_names()
+            .await
+            .map_err(anyhow::Error::from)
+    };
+    names.await.unwrap_or_default()
 }
 
 fn find_agent(configuration: &Configuration, name: &AgentName) -> Result<AgentProfile, UsageError> {

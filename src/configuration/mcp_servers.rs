@@ -3,7 +3,7 @@
 use super::{
     ConfigurationError, LoadContext, Secret, expansion::expand, secrets, source, toml_error,
 };
-use greenroom_core::duration::ConfigDuration;
+use greenroom_core::{duration::ConfigDuration, policy};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::{
@@ -14,10 +14,6 @@ use std::{
 
 /// Maximum number of configured servers.
 const SERVERS_MAX: usize = 256;
-/// Maximum characters of a server's name.
-const NAME_CHARS_MAX: usize = 64;
-/// The server name of Greenroom's built-in tools.
-const RESERVED: &str = "built-in";
 
 /// The configuration of an MCP server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -154,6 +150,13 @@ fn add(
         if servers.len() >= SERVERS_MAX {
             return Err(invalid(format!("too many servers; the limit is {SERVERS_MAX}")));
         }
+        let in_tool_names = policy::server_in_tool_names(&name);
+        let is_same = |other: &&String| policy::server_in_tool_names(other) == in_tool_names;
+        if let Some(other) = servers.keys().find(is_same).filter(|other| **other != name) {
+            return Err(invalid(format!(
+                "the names `{name}` and `{other}` are both `{in_tool_names}` in tool names"
+            )));
+        }
         if servers.insert(name.clone(), server).is_some() {
             return Err(invalid("configured twice".to_owned()));
         }
@@ -193,12 +196,8 @@ fn resolve(
     raw: RawMcpServer,
     context: &LoadContext<'_>,
 ) -> Result<McpServerConfig, String> {
-    let characters = name.chars().count();
-    if name == RESERVED || !(1..=NAME_CHARS_MAX).contains(&characters) {
-        return Err(format!(
-            "the server name must have 1 to {NAME_CHARS_MAX} characters and must not be `{RESERVED}`"
-        ));
-    }
+    policy::validate_server_name(name)
+        .map_err(|problem| format!("the server name `{name}` {problem}"))?;
     if let Some(kind) = &raw.kind
         && !matches!(kind.as_str(), "stdio" | "http" | "streamable-http" | "streamableHttp")
     {

@@ -339,6 +339,38 @@ fn g19_catalog_files_name_the_server_of_their_tools() {
 }
 
 #[test]
+fn g19_server_names_can_not_be_mistaken_for_each_other() {
+    let server = |name: &str| format!("[mcpServers.'{name}']\ncommand = 'x'\n");
+    for (text, expected) in [
+        (
+            server("a__b"),
+            "mcpServers.a__b: the server name `a__b` must not contain `__` or end in `_`",
+        ),
+        (
+            server("lab_"),
+            "mcpServers.lab_: the server name `lab_` must not contain `__` or end in `_`",
+        ),
+        (server("a. b"), "mcpServers.a. b: the server name `a. b` must not contain `__`"),
+        (
+            server("built-in"),
+            "the server name `built-in` must have 1 to 48 characters and must not be",
+        ),
+        (server(&"x".repeat(49)), "must have 1 to 48 characters"),
+        (
+            server("my lab") + &server("my.lab"),
+            "the names `my.lab` and `my lab` are both `my_lab` in",
+        ),
+    ] {
+        let error = file(&text).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+    let names = ["lab", "my server", "mcp-server-fetch"];
+    let valid: String = names.iter().map(|name| server(name)).collect();
+    let configuration = file(&valid).unwrap();
+    assert!(configuration.mcp_servers.keys().eq(["lab", "mcp-server-fetch", "my server"]));
+}
+
+#[test]
 fn error_in_an_included_file_names_that_file() {
     let main = ("greenroom.toml", "include = ['a.toml']");
     let error = load(&[main, ("a.toml", "\n[tools.x]\nrisc = 'low'")], &[]).unwrap_err();

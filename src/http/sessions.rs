@@ -7,6 +7,7 @@ use super::{
     endpoint::{Endpoint, Schemas, extend_schema},
     extract::{self, Json},
     problem_codes::{COMMAND_PROBLEMS, CREATE_SESSION_PROBLEMS},
+    settings::block_warnings,
 };
 use actix_web::{
     HttpRequest, HttpResponse,
@@ -120,6 +121,9 @@ struct SessionView {
     /// The newest child sessions.
     #[serde(skip_serializing_if = "Option::is_none")]
     children: Option<Vec<ChildView>>,
+    /// Entries of `blocked_tools` that match no tool. Only after a change of settings.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    warnings: Option<Vec<String>>,
 }
 
 /// The call of another session that started a child session.
@@ -181,6 +185,7 @@ impl From<SessionRow> for SessionView {
             created_at: row.created_at,
             updated_at: row.updated_at,
             head: None,
+            warnings: None,
         }
     }
 }
@@ -384,10 +389,11 @@ async fn change_settings(
     // Unchanged settings are within those of the user: narrowing a user narrows its sessions.
     let ceiling = state.ceiling(&caller.0, Some(&row.agent), &row.owner);
     session_settings(&state.load_user_settings(&row.owner).await?, &patch, &ceiling)?;
+    let warnings = Some(block_warnings(&state, &patch)).filter(|warnings| !warnings.is_empty());
     let input = Input::ChangeSettings { patch, title, by: caller.0.user.clone() };
     state.runtime.execute(session_id, input).await?;
     let row = commands::load_visible_session(&state, &caller.0, session_id).await?;
-    Ok(redacted_response(&state, &SessionView::from(row)))
+    Ok(redacted_response(&state, &SessionView { warnings, ..row.into() }))
 }
 
 /// The start of a fork.

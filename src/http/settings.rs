@@ -20,7 +20,7 @@ use serde_json::json;
 use std::{borrow::Cow, sync::Arc};
 use utoipa::{
     IntoParams, PartialSchema, ToSchema,
-    openapi::{ObjectBuilder, Ref, RefOr, Schema, Type},
+    openapi::{ArrayBuilder, ObjectBuilder, Ref, RefOr, Schema, Type},
 };
 
 /// Number of sessions that are read at a time.
@@ -63,6 +63,23 @@ struct UserSettings<'a> {
     effective: Cow<'a, Settings>,
     /// The limits of the ceilings.
     ceilings: Vec<CeilingLimit>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
+}
+
+/// Returns a warning for each name or glob in `blocked_tools` that matches no tool at present, if the
+/// patch sets the list. The entry is kept: its tool's server may be unavailable.
+pub(super) fn block_warnings(state: &AppState, patch: &SettingsPatch) -> Vec<String> {
+    let registry = state.runtime.tools.tool_registry();
+    let unmatched = registry.unmatched_globs(patch.blocked_tools.iter().flatten());
+    unmatched.into_iter().map(|name| format!("blocked_tools: `{name}` matches no tool")).collect()
+}
+
+/// Returns the schema of [`block_warnings`].
+pub(super) fn warnings_schema() -> impl Into<RefOr<Schema>> {
+    ArrayBuilder::new()
+        .items(ObjectBuilder::new().schema_type(Type::String))
+        .description(Some("Entries of `blocked_tools` that match no tool. Only after a change."))
 }
 
 impl PartialSchema for UserSettings<'_> {
@@ -78,7 +95,8 @@ impl PartialSchema for UserSettings<'_> {
             .property("ceilings", Vec::<CeilingLimit>::schema())
             .required("ceilings")
             .property("autonomy_name", name)
-            .required("autonomy_name");
+            .required("autonomy_name")
+            .property("warnings", warnings_schema());
         extend_schema::<Settings>(additional)
     }
 }
@@ -119,7 +137,7 @@ fn settings_view<'a>(
 ) -> UserSettings<'a> {
     let autonomy_name = settings.autonomy_level.name();
     let (effective, ceilings) = (ceiling.narrow(settings), ceiling.limits());
-    UserSettings { settings, user_id, autonomy_name, effective, ceilings }
+    UserSettings { settings, user_id, autonomy_name, effective, ceilings, warnings: Vec::new() }
 }
 
 /// `GET /agent/settings`
@@ -146,7 +164,9 @@ async fn change(
     ceiling.validate_patch(&patch)?;
     let settings = update_settings(&state, &actor, &user, &patch).await?;
     tracing::info!(user = %user, by = %caller.0.user, "settings changed");
-    Ok(HttpResponse::Ok().json(settings_view(&user, &settings, &ceiling)))
+    let warnings = block_warnings(&state, &patch);
+    let view = settings_view(&user, &settings, &ceiling);
+    Ok(HttpResponse::Ok().json(UserSettings { warnings, ..view }))
 }
 
 async fn update_settings(

@@ -36,6 +36,7 @@ mod spending_check;
 mod sql;
 mod sqlite;
 mod stored_commit;
+mod tool_names;
 mod verify;
 mod writer;
 

@@ -33,6 +33,11 @@ impl ReadOnlyStore {
         Ok(Self { read_pool, database: database.clone() })
     }
 
+    /// Returns the read connections, for queries in other files.
+    pub(super) fn read_pool(&self) -> &ReadPool {
+        &self.read_pool
+    }
+
     /// Returns at most `limit` events after `after_seq`, in order.
     pub async fn load_events(
         &self,

@@ -98,6 +98,9 @@ pub(super) trait WriterBackend: Send + 'static {
         deleted_max: i64,
     ) -> sqlx::Result<()>;
 
+    /// Stores owners of short tool names, as pairs of name and server, in one transaction.
+    async fn store_tool_names(&mut self, names: &[(String, String)]) -> sqlx::Result<()>;
+
     /// Checks with a write that the database is writable.
     async fn write_heartbeat(&mut self) -> sqlx::Result<()>;
 
@@ -116,6 +119,8 @@ pub(super) enum WriteRequest {
     StoreSettings { user: String, content: String },
     /// Store a request of a chat client.
     StoreRequest { row: RequestRow, valid_since: Timestamp },
+    /// Store owners of short tool names, as pairs of name and server.
+    StoreToolNames(Vec<(String, String)>),
     /// Append an audit entry and make the change that it records.
     StoreChange { change: AuditedChange, entry: AuditEntry },
     /// Load the user's open sessions into [`Writer::open_sessions`].
@@ -285,6 +290,10 @@ impl<S: WriterBackend> WriterTask<S> {
                 WriteRequest::StoreRequest { row, valid_since } => {
                     let deleted_max = to_sql_limit(EXPIRED_REQUESTS_DELETED_MAX);
                     let result = self.backend.store_request(&row, valid_since, deleted_max).await;
+                    send_reply(reply, self.report_result(result).await);
+                }
+                WriteRequest::StoreToolNames(names) => {
+                    let result = self.backend.store_tool_names(&names).await;
                     send_reply(reply, self.report_result(result).await);
                 }
                 WriteRequest::StoreChange { change, entry } => {
@@ -457,6 +466,7 @@ impl WriteRequest {
             Self::Append(commit) => Some(commit.session_id),
             Self::StoreSettings { .. }
             | Self::StoreRequest { .. }
+            | Self::StoreToolNames(_)
             | Self::StoreChange { .. }
             | Self::LoadOpenSessions(_)
             | Self::Heartbeat
@@ -469,6 +479,9 @@ impl WriteRequest {
         match self {
             Self::Append(commit) => commit.size(),
             Self::StoreSettings { content, .. } => content.len(),
+            Self::StoreToolNames(names) => {
+                names.iter().map(|(name, server)| name.len() + server.len()).sum()
+            }
             Self::StoreRequest { .. }
             | Self::StoreChange { .. }
             | Self::LoadOpenSessions(_)

@@ -29,7 +29,7 @@ use greenroom_actors::{
     status_board::StatusBoard,
     tool_servers::{ToolServerSpec, ToolServers},
 };
-use greenroom_core::policy::Catalog;
+use greenroom_core::policy::{Catalog, NameOwners};
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 /// Default time for a server to start, complete the handshake and list its tools.
@@ -168,14 +168,14 @@ pub fn start(
     board: &StatusBoard,
     clock: &Arc<dyn Clock>,
 ) -> ToolServers {
-    start_with_built_in(servers, None, catalog, board, clock)
+    start_with_built_in(servers, None, (catalog, NameOwners::default()), board, clock)
 }
 
-/// Same as [`start`], with an additional server of built-in tools.
+/// Same as [`start`], with an additional server of built-in tools and stored owners of tool names.
 pub fn start_with_built_in(
     servers: impl IntoIterator<Item = ToolServerConfig>,
     built_in: Option<ToolServerSpec>,
-    catalog: Catalog,
+    (catalog, names): (Catalog, NameOwners),
     board: &StatusBoard,
     clock: &Arc<dyn Clock>,
 ) -> ToolServers {
@@ -184,5 +184,5 @@ pub fn start_with_built_in(
         trusted: config.trusted,
         server: Arc::new(connector::McpConnector::new(config)),
     };
-    ToolServers::start(catalog, servers.into_iter().map(spec).chain(built_in), board, clock)
+    ToolServers::start(catalog, names, servers.into_iter().map(spec).chain(built_in), board, clock)
 }

@@ -73,6 +73,29 @@ async fn g4_session_can_narrow_but_not_widen_settings() {
 }
 
 #[actix_web::test]
+async fn g4_blocked_globs_apply_and_entries_without_a_tool_are_kept_with_a_warning() {
+    let script = tool_call_script("list_bookmarks", "{}");
+    let server = TestServerBuilder::with_script(ProviderProtocol::OpenAi, &script).start().await;
+    let blocked = json!(["high ", "list_*", "market__get_*", "nosuch", "wallet_transfer"]);
+    let warnings = json!([
+        "blocked_tools: `high ` matches no tool",
+        "blocked_tools: `nosuch` matches no tool"
+    ]);
+    let patch = json!({"blocked_tools": blocked});
+    let changed = server.patch("/agent/settings", patch.clone()).await.expect_ok();
+    assert_eq!((&changed["blocked_tools"], &changed["warnings"]), (&blocked, &warnings));
+    let level = server.patch("/agent/settings", json!({"autonomy_level": 1})).await.expect_ok();
+    assert_eq!((&level["blocked_tools"], &level["warnings"]), (&blocked, &json!(null)));
+    let session = server.create_session(json!({})).await;
+    let path = format!("/agent/session/{session}/settings");
+    assert_eq!(server.patch(&path, patch).await.expect_ok()["warnings"], warnings);
+    let frames = server.chat_to_end(&session, "go").await;
+    let denied = &single_frame(&frames, "authorization_denied").data;
+    assert!(denied["reason"].as_str().unwrap().contains("blocked"), "{denied}");
+    assert!(server.calls().is_empty());
+}
+
+#[actix_web::test]
 async fn g4_blocked_read_only_tools_are_denied() {
     let server = TestServerBuilder::with_script(
         ProviderProtocol::Anthropic,

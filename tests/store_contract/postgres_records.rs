@@ -20,6 +20,7 @@ use greenroom_actors::ports::{Journal as _, PurgeRequest};
 use greenroom_core::{
     Timestamp,
     json::Digest,
+    policy::NameOwners,
     session::{ApprovalState, SessionStatus},
 };
 use serde_json::{Value, json};
@@ -38,7 +39,7 @@ fn entry() -> AuditEntry {
 async fn acknowledged_writes_survive_restart() {
     let address = Postgres::shared().create_database().await;
     let journal = open(&address).await;
-    assert_eq!((journal.migration().from_version, journal.migration().to_version), (0, 6));
+    assert_eq!((journal.migration().from_version, journal.migration().to_version), (0, 7));
     let row = session_row(1, "alice", SessionStatus::Running);
     let pending_approval = approval_row(1, 1, "alice", ApprovalState::Pending);
     let first = commit(session_id(1), 0, all_events());
@@ -48,7 +49,7 @@ async fn acknowledged_writes_survive_restart() {
         .unwrap();
     drop(journal);
     let journal = open(&address).await;
-    assert_eq!((journal.migration().from_version, journal.migration().to_version), (6, 6));
+    assert_eq!((journal.migration().from_version, journal.migration().to_version), (7, 7));
     assert_eq!(read_log(&journal, session_id(1)).await, all_events());
     assert_eq!(journal.load_session(session_id(1)).await.unwrap(), Some(row));
     assert_eq!(
@@ -179,4 +180,18 @@ async fn e7_digest_key_is_created_once_for_each_database() {
     assert_eq!(open(&address).await.digest_key().apply(digest), first);
     let other = Postgres::shared().create_database().await;
     assert_ne!(open(&other).await.digest_key().apply(digest), first);
+}
+
+#[tokio::test]
+async fn g19_owners_of_tool_names_survive_reopening() {
+    let address = Postgres::shared().create_database().await;
+    let pairs = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
+        pairs.iter().map(|(name, server)| ((*name).to_owned(), (*server).to_owned())).collect()
+    };
+    let store = open(&address).await;
+    store.store_tool_names(pairs(&[("both", "lab"), ("frob", "lab")])).await.unwrap();
+    store.store_tool_names(pairs(&[("both", "evil")])).await.unwrap();
+    drop(store);
+    let expected = NameOwners::from_stored(pairs(&[("both", "evil"), ("frob", "lab")]));
+    assert_eq!(open(&address).await.load_tool_names().await.unwrap(), expected);
 }

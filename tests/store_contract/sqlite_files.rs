@@ -10,6 +10,7 @@ use greenroom::store::{self, Store, StoreError, StoreOptions};
 use greenroom_actors::ports::{Journal, ParentFilter, SessionQuery};
 use greenroom_core::{
     ids::Seq,
+    policy::NameOwners,
     session::{ApprovalState, SessionStatus},
 };
 use std::{error::Error, fs, path::Path, sync::Arc};
@@ -70,11 +71,11 @@ async fn d5_newer_database_is_rejected_unchanged() {
     drop(open(&path).await);
     execute(&mut second_connection(&path).await, "PRAGMA user_version = 99").await;
     let error = open_error(&path).await;
-    assert!(matches!(error, StoreError::SchemaTooNew { found: 99, known: 7, .. }), "{error}");
+    assert!(matches!(error, StoreError::SchemaTooNew { found: 99, known: 8, .. }), "{error}");
     let text = error.to_string();
     assert!(text.contains("green.db") && text.contains("99"), "{text}");
 
-    execute(&mut second_connection(&path).await, "PRAGMA user_version = 7").await;
+    execute(&mut second_connection(&path).await, "PRAGMA user_version = 8").await;
     open(&path).await.check_health().await.unwrap();
 }
 
@@ -127,9 +128,9 @@ async fn second_migration_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("new/green.db");
     let first = store::migrate(&path).await.unwrap();
-    assert_eq!((first.from_version, first.to_version), (0, 7));
+    assert_eq!((first.from_version, first.to_version), (0, 8));
     let second = store::migrate(&path).await.unwrap();
-    assert_eq!((second.from_version, second.to_version), (7, 7));
+    assert_eq!((second.from_version, second.to_version), (8, 8));
     open(&path).await.check_health().await.unwrap();
 }
 
@@ -157,12 +158,13 @@ async fn d5_s8_g11_children_and_approvals_of_calls_are_found_after_migration_fro
         "DROP TRIGGER approval_calls_added",
         "DROP TRIGGER approval_calls_removed",
         "DROP TABLE approval_calls",
+        "DROP TABLE tool_names",
         "PRAGMA user_version = 4",
     ] {
         execute(&mut second_connection(&path).await, statement).await;
     }
     let journal = open(&path).await;
-    assert_eq!((journal.migration().from_version, journal.migration().to_version), (4, 7));
+    assert_eq!((journal.migration().from_version, journal.migration().to_version), (4, 8));
     let parent_filter = ParentFilter::ChildrenOf(session_id(1));
     let query = SessionQuery { parent_filter, limit: 9, ..SessionQuery::default() };
     let children = journal.list_sessions(query).await.unwrap();
@@ -219,7 +221,7 @@ async fn g16_read_only_open_rejects_unreadable_files_unchanged() {
 
     fs::write(&path, "").unwrap();
     let error = read_error(&path).await;
-    assert!(matches!(error, StoreError::SchemaTooOld { found: 0, known: 7, .. }), "{error}");
+    assert!(matches!(error, StoreError::SchemaTooOld { found: 0, known: 8, .. }), "{error}");
     assert!(error.to_string().contains("greenroom migrate"), "{error}");
     assert_eq!(fs::read(&path).unwrap(), b"");
 
@@ -228,4 +230,22 @@ async fn g16_read_only_open_rejects_unreadable_files_unchanged() {
     assert!(matches!(read_error(&path).await, StoreError::SchemaTooNew { found: 99, .. }));
     fs::write(&path, "some notes").unwrap();
     assert!(matches!(read_error(&path).await, StoreError::NotADatabase { .. }));
+}
+
+#[tokio::test]
+async fn g19_owners_of_tool_names_survive_reopening() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("green.db");
+    let pairs = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
+        pairs.iter().map(|(name, server)| ((*name).to_owned(), (*server).to_owned())).collect()
+    };
+    let store = open(&path).await;
+    assert_eq!(store.load_tool_names().await.unwrap(), NameOwners::default());
+    store.store_tool_names(pairs(&[("both", "lab"), ("frob", "lab")])).await.unwrap();
+    store.store_tool_names(pairs(&[("both", "evil")])).await.unwrap();
+    drop(store);
+    let expected = NameOwners::from_stored(pairs(&[("both", "evil"), ("frob", "lab")]));
+    assert_eq!(open(&path).await.load_tool_names().await.unwrap(), expected);
+    let read_only = Store::open_read_only(path.as_path()).await.unwrap();
+    assert_eq!(read_only.load_tool_names().await.unwrap(), expected);
 }

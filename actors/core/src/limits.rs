@@ -158,6 +158,9 @@ pub const FEEDBACK_PER_SESSION_MAX: u32 = 10_000;
 
 /// Maximum number of tools of one server. Further tools are ignored.
 pub const TOOLS_PER_SERVER_MAX: usize = 1_000;
+/// Maximum number of short tool names that one server owns, including those that it does not list any
+/// more.
+pub const SHORT_NAMES_PER_SERVER_MAX: usize = 4_000;
 /// Maximum bytes of a tool's description.
 pub const TOOL_DESCRIPTION_BYTES_MAX: usize = 16 * 1024;
 /// Maximum number of values in a tool's schema, both as written and with references resolved.

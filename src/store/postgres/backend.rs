@@ -64,6 +64,9 @@ const PURGE: &str = "
     DELETE FROM sessions WHERE session_id = $4";
 const UPSERT_SETTINGS: &str = "INSERT INTO user_settings (user_id, content) VALUES ($1, $2)
     ON CONFLICT (user_id) DO UPDATE SET content = excluded.content";
+const UPSERT_TOOL_NAMES: &str = "
+    INSERT INTO tool_names (name, server) SELECT * FROM unnest($1::text[], $2::text[])
+    ON CONFLICT (name) DO UPDATE SET server = excluded.server";
 const UPSERT_HEARTBEAT: &str = "INSERT INTO heartbeat (id, beat) VALUES (1, 1)
     ON CONFLICT (id) DO UPDATE SET beat = heartbeat.beat + 1";
 
@@ -204,6 +207,13 @@ impl WriterBackend for PostgresBackend {
             .bind(row.at.0)
             .bind(valid_since.0);
         with_response_timeout(query.execute(connection)).await.map(drop)
+    }
+
+    async fn store_tool_names(&mut self, names: &[(String, String)]) -> sqlx::Result<()> {
+        let (names, servers): (Vec<&str>, Vec<&str>) =
+            names.iter().map(|(name, server)| (name.as_str(), server.as_str())).unzip();
+        let query = sqlx::query(UPSERT_TOOL_NAMES).bind(names).bind(servers);
+        with_response_timeout(query.execute(self.ensure_connected().await?)).await.map(drop)
     }
 
     async fn write_heartbeat(&mut self) -> sqlx::Result<()> {

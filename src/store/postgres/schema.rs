@@ -16,6 +16,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../../migrations/postgres/0004_children.sql"),
     include_str!("../../../migrations/postgres/0005_digest_key.sql"),
     include_str!("../../../migrations/postgres/0006_requests.sql"),
+    include_str!("../../../migrations/postgres/0007_tool_names.sql"),
 ];
 
 /// The schema version of this program.

@@ -64,6 +64,8 @@ const PURGE: [&str; 4] = [
 ];
 const UPSERT_SETTINGS: &str = "INSERT INTO user_settings (user_id, content) VALUES (?1, ?2)
     ON CONFLICT (user_id) DO UPDATE SET content = excluded.content";
+const UPSERT_TOOL_NAME: &str = "INSERT INTO tool_names (name, server) VALUES (?1, ?2)
+    ON CONFLICT (name) DO UPDATE SET server = excluded.server";
 const UPSERT_HEARTBEAT: &str = "INSERT INTO heartbeat (id, beat) VALUES (1, 1)
     ON CONFLICT (id) DO UPDATE SET beat = beat + 1";
 
@@ -214,6 +216,16 @@ impl WriterBackend for SqliteBackend {
                 row.at.0,
                 valid_since.0,
             ])?;
+            execute(connection, COMMIT)
+        })
+    }
+
+    async fn store_tool_names(&mut self, names: &[(String, String)]) -> sqlx::Result<()> {
+        self.with_connection(|connection| {
+            execute(connection, BEGIN)?;
+            for (name, server) in names {
+                connection.prepare_cached(UPSERT_TOOL_NAME)?.execute([name, server])?;
+            }
             execute(connection, COMMIT)
         })
     }

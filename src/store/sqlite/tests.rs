@@ -1,6 +1,6 @@
 use super::backend;
 use crate::store::{
-    Store, StoreOptions, admin_records, digest_key, queries, requests, sql::ReadPool,
+    Store, StoreOptions, admin_records, digest_key, queries, requests, sql::ReadPool, tool_names,
 };
 use rusqlite::{Connection, StatementStatus, ToSql};
 use sqlx::{AssertSqlSafe, Row as _};
@@ -30,6 +30,7 @@ async fn every_query_uses_an_index() {
         .into_iter()
         .chain(digest_key::every_query())
         .chain(requests::every_query())
+        .chain(tool_names::every_query())
     {
         assert_index(&store.read_pool, query.sql(), index).await;
     }

@@ -51,6 +51,7 @@ export interface Usage {
 export interface UserSettings {
   autonomy_level: number;
   require_confirmation: boolean;
+  /** Names of tools, or globs. */
   blocked_tools: string[];
   allowed_regions: number[] | null;
   budget_limit: { amount: number; unit: string; period: string } | null;

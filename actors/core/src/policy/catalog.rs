@@ -5,7 +5,10 @@
 //! `classify` determines its risk.
 
 use super::catalog_match::{EntryMatch, first_permitted, first_stated, is_glob};
-use super::{Constraint, CostRule, Expression, Risk, Tool, ToolRegistry, budget_limit, tool_names};
+use super::{
+    Constraint, CostRule, Expression, NameOwners, Risk, Tool, ToolRegistry, budget_limit,
+    tool_names,
+};
 use crate::{
     call::RetryPolicy,
     duration::{ConfigDuration, DurationLimit},
@@ -243,10 +246,23 @@ impl Catalog {
         self.unknown_tools
     }
 
-    /// Builds the registry of the tools of all servers. Independent of the order of the servers.
+    /// Builds the registry of the tools of all servers that are configured. Independent of the order
+    /// of the servers: of two servers with the same tool, the first by name has the short name.
     pub fn build_registry<'a>(
         &self,
         servers: impl IntoIterator<Item = &'a ServerTools>,
+    ) -> ToolRegistry {
+        let servers: Vec<_> = servers.into_iter().collect();
+        let mut owners = NameOwners::default();
+        owners.claim(servers.iter().copied());
+        self.build_registry_with_names(servers, &owners)
+    }
+
+    /// Builds the registry of the tools of all servers, with these owners of short names (G19).
+    pub fn build_registry_with_names<'a>(
+        &self,
+        servers: impl IntoIterator<Item = &'a ServerTools>,
+        owners: &NameOwners,
     ) -> ToolRegistry {
         let mut listed: BTreeMap<tool_names::RemoteToolKey, (&ServerProfile, &RemoteTool)> =
             BTreeMap::new();
@@ -257,7 +273,7 @@ impl Catalog {
             }
         }
         let origins: BTreeSet<_> = listed.keys().cloned().collect();
-        let assigned = tool_names::assign_names(&origins);
+        let assigned = tool_names::assign_names(&origins, owners);
         let tools = assigned.into_iter().filter_map(|(origin, name)| {
             let (server, remote) = listed.get(&origin)?;
             Some(self.resolve_tool(server, remote, name))

@@ -3,7 +3,7 @@
 
 use super::catalog::{RemoteTool, ServerProfile, UnknownToolPolicy};
 use super::catalog_match::{EntryMatch, first_flag};
-use super::{BUILT_IN_SERVER, Risk, RiskSource, tool_names};
+use super::{BUILT_IN_SERVER, Risk, RiskSource, name_words};
 
 /// The classification of a tool.
 #[derive(Debug, PartialEq, Eq)]
@@ -96,7 +96,7 @@ fn risk_from_annotations(remote: &RemoteTool) -> Option<(Risk, RiskSource)> {
 /// Returns the risk that the words of the name suggest. The names of a server that is not trusted
 /// never lower a risk below the default.
 fn risk_from_name(server: &ServerProfile, remote: &RemoteTool) -> Option<(Risk, RiskSource)> {
-    let (risk, word) = tool_names::risk_from_words(&remote.name)?;
+    let (risk, word) = name_words::risk_from_words(&remote.name)?;
     (server.trusted || risk >= Risk::default()).then_some((risk, RiskSource::NameWord { word }))
 }
 

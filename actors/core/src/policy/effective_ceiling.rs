@@ -6,7 +6,7 @@ use super::{
     Autonomy, BudgetLimit, Ceiling, CeilingExceeded, CeilingScope, Cost, Settings, SettingsPatch,
     Tool,
 };
-use crate::{ids::ToolName, text::glob_matches};
+use crate::ids::ToolName;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::{
@@ -269,13 +269,7 @@ impl EffectiveCeiling {
 
     /// Returns the reason if a ceiling blocks the tool.
     pub(super) fn block_reason(&self, tool: &Tool) -> Option<String> {
-        let matches = |pattern: &ToolName| {
-            let qualified = format!("{}__{}", tool.server, tool.remote_name);
-            [tool.name.as_str(), &tool.remote_name, &qualified]
-                .into_iter()
-                .any(|name| glob_matches(pattern.as_str(), name))
-        };
-        let (_, scope) = self.blocked_tools.iter().find(|(pattern, _)| matches(pattern))?;
+        let scope = self.blocked_tools.get(tool.find_match(self.blocked_tools.keys())?)?;
         Some(format!("{} is blocked by {scope}", tool.name))
     }
 

@@ -113,10 +113,7 @@ fn unconditional_denial(tool: &Tool, context: &JudgeContext<'_>) -> Option<Strin
     if let Some(reason) = context.ceiling.block_reason(tool) {
         return Some(reason);
     }
-    let settings = context.settings;
-    // Two servers that offer the same tool lead to a longer name, which must not unblock the tool.
-    let blocks = |name: &str| name == tool.name.as_str() || name == tool.remote_name;
-    if settings.blocked_tools.iter().any(|blocked| blocks(blocked.as_str())) {
+    if tool.find_match(&context.settings.blocked_tools).is_some() {
         return Some(format!("{} is blocked by the user's settings", tool.name));
     }
     tool.denial_reason.as_ref().map(|reason| format!("{} is denied: {reason}", tool.name))

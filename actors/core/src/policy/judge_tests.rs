@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::policy::{
-    Catalog, RemoteTool, Risk, ServerProfile, UnknownToolPolicy,
+    Catalog, RemoteTool, Risk, ServerProfile, ToolRegistry, UnknownToolPolicy,
     matrix::{MatrixCell, MatrixPreset},
 };
 use proptest::prelude::*;
@@ -97,12 +97,42 @@ fn g4_blocked_tool_is_denied_in_every_cell() {
 }
 
 #[test]
-fn g4_qualified_name_does_not_unblock_tool() {
-    let mut tool = Tool::for_tests("market__wallet_transfer", Risk::ReadOnly);
-    tool.remote_name = "wallet_transfer".into();
-    let mut settings = Settings::default();
-    settings.blocked_tools.insert("wallet_transfer".parse().unwrap());
-    assert_eq!(letter(&judge(&tool, &settings, &Matrix::default(), false)), 'D');
+fn g4_g19_block_applies_to_every_name_of_a_tool() {
+    let tool = |name: &str| Tool {
+        server: "lab".into(),
+        remote_name: "delete_all".into(),
+        ..Tool::for_tests(name, Risk::ReadOnly)
+    };
+    let verdict = |tool: &Tool, entry: &str| {
+        let mut settings = Settings::default();
+        settings.blocked_tools.insert(entry.parse().unwrap());
+        letter(&judge(tool, &settings, &Matrix::default(), false))
+    };
+    for name in ["delete_all", "lab__delete_all", "lab__delete_all_e9e3a04e"] {
+        for entry in [
+            "delete_all",
+            "lab__delete_all",
+            "delete_*",
+            "*_all",
+            "lab__*",
+            "*",
+            // The name that versions before gave it while another server had a tool of its name.
+            "lab__delete_all_e9e3a04e",
+        ] {
+            assert_eq!(verdict(&tool(name), entry), 'D', "{entry} blocks {name}");
+        }
+        for entry in ["delete", "lab", "DELETE_ALL", "delete_all ", "evil__delete_all", "evil__*"] {
+            assert_eq!(verdict(&tool(name), entry), 'A', "{entry} does not block {name}");
+        }
+    }
+    let mut illegal = tool("lab__delete_all_00000000");
+    illegal.remote_name = "delete.all".into();
+    for entry in ["delete.all", "lab__delete.all", "lab__delete_all", "delete.*"] {
+        assert_eq!(verdict(&illegal, entry), 'D', "{entry}");
+    }
+    let registry = ToolRegistry::new([tool("delete_all"), illegal]);
+    let blocked = ["delete_*", "nosuch", "high ", "lab__*"].map(|name| name.parse().unwrap());
+    assert_eq!(registry.unmatched_globs(&blocked), [&blocked[1], &blocked[2]]);
 }
 
 fn denied(tool: &Tool, settings: &Settings, matrix: &Matrix, headless: bool) -> Denial {

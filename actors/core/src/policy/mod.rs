@@ -17,6 +17,7 @@ pub mod effective_ceiling;
 pub mod expression;
 pub mod judge;
 pub mod matrix;
+mod name_words;
 pub mod risk;
 pub mod schema;
 pub mod settings;
@@ -41,4 +42,6 @@ pub use settings::{
     Settings, SettingsError, SettingsPatch, TooManyEntries, WideningError, session_settings,
 };
 pub use tool::{Tool, ToolRegistry};
-pub use tool_names::BUILT_IN_SERVER;
+pub use tool_names::{
+    BUILT_IN_SERVER, NameOwners, SERVER_NAME_CHARS_MAX, server_in_tool_names, validate_server_name,
+};

@@ -20,7 +20,8 @@ pub struct Settings {
     pub autonomy_level: Autonomy,
     /// True if L2 asks before a `write_high_risk` call.
     pub require_confirmation: bool,
-    /// Tools that are always denied, including read-only tools.
+    /// Tools that are always denied, including read-only tools: names, `server__tool`, or globs
+    /// (`*` matches any text) over both.
     pub blocked_tools: BTreeSet<ToolName>,
     /// The regions that catalog constraints allow; `None` means no restriction.
     pub allowed_regions: Option<BTreeSet<i64>>,

@@ -4,6 +4,7 @@
 use super::{
     Constraint, CostRule, Expression, ExpressionContext,
     risk::{Risk, RiskSource},
+    tool_names,
 };
 use crate::{
     call::RetryPolicy,
@@ -11,6 +12,7 @@ use crate::{
     ids::ToolName,
     json::{is_deeper, validate_object, validate_value},
     limits,
+    text::glob_matches,
 };
 use serde_json::Value;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -67,6 +69,24 @@ impl Tool {
         text_bytes as u64 + token_estimate::estimate_json_bytes(&self.input_schema)
     }
 
+    /// Returns the first of `globs` that matches a name of the tool: its name, the server's name of it,
+    /// `server__tool`, or a name that it had or may get (G19). So an entry that blocks the tool keeps
+    /// blocking it, however it is renamed.
+    pub fn find_match<'a>(
+        &self,
+        globs: impl IntoIterator<Item = &'a ToolName>,
+    ) -> Option<&'a ToolName> {
+        let mut globs = globs.into_iter().peekable();
+        globs.peek()?;
+        let names = self.every_name();
+        globs.find(|glob| matches_any(glob, &names))
+    }
+
+    fn every_name(&self) -> Vec<String> {
+        let remote = tool_names::every_name(&self.server, &self.remote_name);
+        remote.into_iter().chain([self.name.to_string()]).collect()
+    }
+
     /// Returns true if the evaluation of calls needs an [`ExpressionContext`].
     pub fn has_expressions(&self) -> bool {
         !self.constraints.is_empty() || self.cost.is_some() || self.exclusive.is_some()
@@ -107,6 +127,10 @@ impl Tool {
     }
 }
 
+fn matches_any(glob: &ToolName, names: &[String]) -> bool {
+    names.iter().any(|name| glob_matches(glob.as_str(), name))
+}
+
 /// All tools of all connected servers, by the name that the model uses.
 ///
 /// Replaced as a whole when the list of a server changes. A holder of an old registry evaluates
@@ -136,6 +160,16 @@ impl ToolRegistry {
     /// Returns the tool of that name.
     pub fn get(&self, name: &str) -> Option<&Arc<Tool>> {
         ToolName::parse(name).ok().and_then(|name| self.tools.get(&name))
+    }
+
+    /// Returns those of `globs` that match no tool. Each is a name or a glob; see
+    /// [`Tool::find_match`].
+    pub fn unmatched_globs<'a>(
+        &self,
+        globs: impl IntoIterator<Item = &'a ToolName>,
+    ) -> Vec<&'a ToolName> {
+        let names: Vec<_> = self.tools.values().flat_map(|tool| tool.every_name()).collect();
+        globs.into_iter().filter(|glob| !matches_any(glob, &names)).collect()
     }
 
     /// Iterates over all tools, ordered by name.

@@ -1,129 +1,154 @@
-//! Tool names: the risk guessed from the words of a name (G1), and the assignment of unique names
-//! that model providers accept.
+//! Tool names: unique, accepted by model providers, and permanent (G19).
+//!
+//! Every tool has a **long name**, `server__tool`, which depends on nothing but the server and its name
+//! of the tool. A tool has its **short name**, the server's own name, while its server is the owner of
+//! that name ([`NameOwners`]). No server can take a name of another one: a short name has no `__`, the
+//! part of a long name before the first `__` is the server, and ownership does not end when a server
+//! drops a tool.
 
-use super::Risk;
-use crate::{ids::ToolName, json::Digest};
+use super::catalog::{RemoteTool, ServerTools};
+use crate::{
+    agent::READ_RESOURCE_TOOL, context::READ_SKILL_TOOL, delegation::DELEGATE_TOOL, ids::ToolName,
+    json::Digest, limits, preflight::SUBMIT_PLAN_TOOL,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum number of characters of a tool name that model providers accept.
 const NAME_CHARS_MAX: usize = 64;
+/// Number of digits of the digest in a name.
+const DIGEST_CHARS: usize = 8;
+/// Maximum characters of the name of a server. Leaves room for `__`, a part of the tool's name and a
+/// digest.
+pub const SERVER_NAME_CHARS_MAX: usize = 48;
 
 /// The server of the tools that are built into Greenroom. These tools keep their names.
 pub const BUILT_IN_SERVER: &str = "built-in";
+/// The names of built-in tools, which agents are permitted to use by settings of their own. No other
+/// tool has them, also while the built-in tool does not exist.
+const RESERVED_NAMES: [&str; 4] =
+    [SUBMIT_PLAN_TOOL, DELEGATE_TOOL, READ_SKILL_TOOL, READ_RESOURCE_TOOL];
 
-/// Words of which one makes a tool `write_high_risk`. Many are nouns as well (`get_order`): a
-/// tool that is mistaken for a write needs an approval too many, the opposite error none at all.
-#[rustfmt::skip]
-const WRITE_WORDS: [&str; 200] = [
-    "accept", "activate", "add", "adjust", "allocate", "append", "apply", "approve",
-    "archive", "assign", "attach", "authorize", "ban", "bid", "block", "book", "broadcast",
-    "buy", "cancel", "change", "charge", "checkout", "chmod", "chown", "claim", "clean",
-    "cleanup", "clear", "click", "clone", "close", "comment", "commit", "complete", "confirm",
-    "copy", "create", "deactivate", "debit", "decline", "decrement", "delete", "deny",
-    "deploy", "deposit", "destroy", "detach", "disable", "disconnect", "dismiss", "dispatch",
-    "drag", "drop", "duplicate", "edit", "email", "empty", "enable", "enroll", "erase",
-    "eval", "evaluate", "exec", "execute", "expire", "fill", "flush", "follow", "forget",
-    "fork", "forward", "fund", "grant", "hide", "import", "increment", "init", "initialize",
-    "insert", "install", "invite", "invoke", "join", "kick", "kill", "launch", "leave",
-    "lock", "login", "logout", "mark", "merge", "migrate", "mint", "modify", "mount", "move",
-    "mutate", "mute", "notify", "open", "order", "overwrite", "patch", "pause", "pay",
-    "payout", "pin", "place", "post", "press", "prune", "publish", "purchase", "purge",
-    "push", "put", "react", "reassign", "rebase", "reboot", "redeem", "refund", "register",
-    "reject", "release", "remove", "rename", "reopen", "reorder", "repay", "replace", "reply",
-    "reschedule", "reserve", "reset", "resize", "resolve", "restart", "restore", "resume",
-    "retry", "revert", "revoke", "rm", "rollback", "rotate", "run", "save", "schedule",
-    "sell", "send", "set", "share", "shell", "ship", "shutdown", "sign", "spawn", "spend",
-    "stake", "start", "stop", "store", "submit", "subscribe", "suspend", "swap", "sync",
-    "terminate", "toggle", "trade", "transfer", "trash", "trigger", "truncate", "unarchive",
-    "unassign", "unban", "unblock", "undo", "unfollow", "uninstall", "unlink", "unlock",
-    "unmount", "unpin", "unpublish", "unregister", "unset", "unshare", "unsubscribe",
-    "update", "upgrade", "upload", "upsert", "vote", "wipe", "withdraw", "write",
-];
-/// Words that make a tool of a trusted server `read_only`, unless it has a write word.
-const READ_WORDS: [&str; 8] =
-    ["get", "list", "search", "find", "check", "calculate", "compare", "export"];
-
-/// Returns the risk that the words of `name` suggest, and the decisive word. Write words take
-/// precedence over read words. The caller ignores read words of servers that are not trusted.
-pub(super) fn risk_from_words(name: &str) -> Option<(Risk, String)> {
-    let words = split_words(name);
-    let find = |known: &[&str]| words.iter().find(|word| known.contains(&word.as_str())).cloned();
-    find(&WRITE_WORDS)
-        .map(|word| (Risk::WriteHighRisk, word))
-        .or_else(|| find(&READ_WORDS).map(|word| (Risk::ReadOnly, word)))
-}
-
-/// Splits a name into lower-case words: at every character that is not a letter, and before a
-/// capital that starts a new word (`getItem`, `HTTPGet`).
-fn split_words(name: &str) -> Vec<String> {
-    let letters: Vec<char> = name.chars().collect();
-    let mut words = Vec::new();
-    let mut word = String::new();
-    for (index, letter) in letters.iter().enumerate() {
-        let after_small = index > 0 && letters[index - 1].is_lowercase();
-        let before_small = letters.get(index + 1).is_some_and(|next| next.is_lowercase());
-        let starts_word = letter.is_uppercase() && (after_small || before_small);
-        if (starts_word || !letter.is_alphabetic()) && !word.is_empty() {
-            words.push(std::mem::take(&mut word));
-        }
-        if letter.is_alphabetic() {
-            word.extend(letter.to_lowercase());
-        }
-    }
-    if !word.is_empty() {
-        words.push(word);
-    }
-    words
-}
+/// Separates the server from the tool in a long name.
+pub(super) const SEPARATOR: &str = "__";
 
 /// The identity of a tool at its server: (server, remote name).
 pub(super) type RemoteToolKey = (String, String);
 
-/// Assigns each tool a name that is unique and matches `^[a-zA-Z0-9_-]{1,64}$`. The result does not
-/// depend on the order of the input.
+/// The owners of short tool names: the server that had each name first.
 ///
-/// A tool keeps its own name if that name is legal and no other tool has it. Otherwise the server's
-/// name is prepended, and if this is not enough, a digest of both is appended.
-pub(super) fn assign_names(origins: &BTreeSet<RemoteToolKey>) -> BTreeMap<RemoteToolKey, ToolName> {
-    let mut name_counts: BTreeMap<&str, usize> = BTreeMap::new();
-    for (_, remote_name) in origins {
-        *name_counts.entry(remote_name).or_default() += 1;
-    }
-    let keeps_name = |(server, remote_name): &RemoteToolKey| {
-        is_legal(remote_name)
-            && (server == BUILT_IN_SERVER || name_counts[remote_name.as_str()] == 1)
-    };
-    let (plain, others): (Vec<_>, Vec<_>) = origins.iter().partition(|origin| keeps_name(origin));
-    let mut taken: BTreeSet<String> = plain.iter().map(|(_, name)| name.clone()).collect();
-    let mut names: BTreeMap<RemoteToolKey, ToolName> = BTreeMap::new();
-    let mut assign = |origin: &RemoteToolKey, name: &str| {
-        let name = ToolName::parse(name).expect("legal names are short and printable");
-        names.insert(origin.clone(), name);
-    };
-    for origin in plain {
-        assign(origin, &origin.1);
-    }
-    for origin in others {
-        let qualified = qualified_name(&origin.0, &origin.1);
-        // Terminates: each round has another digest, and there are more digests than tools.
-        let name = (0..)
-            .map(|round| {
-                if round == 0 {
-                    qualified.clone()
-                } else {
-                    name_with_digest(&qualified, origin, round)
-                }
-            })
-            .find(|name| is_legal(name) && !taken.contains(name))
-            .expect("an infinite sequence contains a free name");
-        assign(origin, &name);
-        taken.insert(name);
-    }
-    names
+/// Ownership ends only when another server lists the name while the owner is not configured any more.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NameOwners {
+    /// The owner of each name, in legal characters.
+    owners: BTreeMap<String, String>,
 }
 
-/// Separates the server from the tool in a qualified name.
-pub(super) const SEPARATOR: &str = "__";
+impl NameOwners {
+    /// Creates the owners from stored pairs of name and server.
+    pub fn from_stored(pairs: impl IntoIterator<Item = (String, String)>) -> Self {
+        Self { owners: pairs.into_iter().collect() }
+    }
+
+    /// Returns the pairs of name and server that `earlier` does not have.
+    pub fn changes_since(&self, earlier: &Self) -> Vec<(String, String)> {
+        let is_new =
+            |(name, server): &(&String, &String)| earlier.owners.get(*name) != Some(*server);
+        let changes = self.owners.iter().filter(is_new);
+        changes.map(|(name, server)| (name.clone(), server.clone())).collect()
+    }
+
+    /// Gives each name without an owner to the first server that lists a tool of that name. `servers`
+    /// are all configured servers. Each owns a bounded number of names; its other tools have long
+    /// names. Returns true if an owner changed.
+    pub fn claim<'a>(&mut self, servers: impl IntoIterator<Item = &'a ServerTools>) -> bool {
+        let servers: BTreeMap<String, &[RemoteTool]> = servers
+            .into_iter()
+            .filter(|tools| tools.server.name != BUILT_IN_SERVER)
+            .map(|tools| (legal_text(&tools.server.name), tools.tools.as_slice()))
+            .collect();
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        for owner in self.owners.values() {
+            *counts.entry(owner.clone()).or_default() += 1;
+        }
+        let mut is_changed = false;
+        for (server, tools) in &servers {
+            let count = counts.entry(server.clone()).or_default();
+            for tool in tools.iter().take(limits::TOOLS_PER_SERVER_MAX) {
+                let has_owner = |owner: &String| servers.contains_key(owner);
+                if *count < limits::SHORT_NAMES_PER_SERVER_MAX
+                    && may_be_short(&tool.name)
+                    && !self.owners.get(&tool.name).is_some_and(has_owner)
+                {
+                    self.owners.insert(tool.name.clone(), server.clone());
+                    *count += 1;
+                    is_changed = true;
+                }
+            }
+        }
+        is_changed
+    }
+
+    fn is_owner(&self, (server, remote_name): &RemoteToolKey) -> bool {
+        self.owners.get(remote_name).is_some_and(|owner| *owner == legal_text(server))
+    }
+}
+
+/// Assigns each tool a name that is unique and matches `^[a-zA-Z0-9_-]{1,64}$`. The name does not
+/// depend on the other tools. A tool whose digest equals that of another tool of the same server has
+/// no name.
+pub(super) fn assign_names(
+    origins: &BTreeSet<RemoteToolKey>,
+    owners: &NameOwners,
+) -> BTreeMap<RemoteToolKey, ToolName> {
+    let is_built_in = |(server, _): &RemoteToolKey| server == BUILT_IN_SERVER;
+    let built_in: BTreeSet<&str> = origins
+        .iter()
+        .filter(|origin| is_built_in(origin))
+        .map(|(_, name)| name.as_str())
+        .collect();
+    let mut names: BTreeMap<ToolName, RemoteToolKey> = BTreeMap::new();
+    for origin in origins {
+        let (server, remote_name) = origin;
+        let is_short = is_built_in(origin) && is_legal(remote_name)
+            || owners.is_owner(origin)
+                && may_be_short(remote_name)
+                && !built_in.contains(remote_name.as_str());
+        let name = if is_short { remote_name.clone() } else { long_name(server, remote_name) };
+        if let Ok(name) = ToolName::parse(&name) {
+            names.entry(name).or_insert_with(|| origin.clone());
+        }
+    }
+    names.into_iter().map(|(name, origin)| (origin, name)).collect()
+}
+
+/// Returns true if a tool may have its own name as its short name.
+fn may_be_short(remote_name: &str) -> bool {
+    is_legal(remote_name)
+        && !remote_name.contains(SEPARATOR)
+        && !RESERVED_NAMES.contains(&remote_name)
+}
+
+/// Returns the long name of a tool: `server__tool`. A digest replaces what is too long or not legal,
+/// and follows what could be taken for a name with a digest.
+pub(super) fn long_name(server: &str, remote_name: &str) -> String {
+    let qualified = qualified_name(server, remote_name);
+    let is_unchanged = remote_name.chars().all(is_legal_char);
+    if is_unchanged && is_legal(&qualified) && !ends_like_digest(&qualified) {
+        qualified
+    } else {
+        name_with_digest(server, remote_name)
+    }
+}
+
+/// Returns every name that denotes the tool, at any time: also those that it does not have at present.
+pub(super) fn every_name(server: &str, remote_name: &str) -> [String; 4] {
+    [
+        remote_name.to_owned(),
+        format!("{server}{SEPARATOR}{remote_name}"),
+        qualified_name(server, remote_name),
+        name_with_digest(server, remote_name),
+    ]
+}
 
 /// Returns `server__tool` in legal characters. The result may be too long.
 pub(super) fn qualified_name(server: &str, remote_name: &str) -> String {
@@ -135,13 +160,45 @@ pub(super) fn legal_text(text: &str) -> String {
     text.chars().map(|c| if is_legal_char(c) { c } else { '_' }).collect()
 }
 
-fn name_with_digest(qualified: &str, origin: &RemoteToolKey, round: u64) -> String {
-    let name = serde_json::json!([origin.0, origin.1, round]);
+/// Checks the name of a server, so that the long names of its tools can't be those of another server.
+/// The error is a problem that follows "the name".
+pub fn validate_server_name(name: &str) -> Result<(), String> {
+    let characters = name.chars().count();
+    if name == BUILT_IN_SERVER || !(1..=SERVER_NAME_CHARS_MAX).contains(&characters) {
+        return Err(format!(
+            "must have 1 to {SERVER_NAME_CHARS_MAX} characters and must not be `{BUILT_IN_SERVER}`"
+        ));
+    }
+    let legal = legal_text(name);
+    if legal.contains(SEPARATOR) || legal.ends_with('_') {
+        return Err(format!(
+            "must not contain `{SEPARATOR}` or end in `_`, as it separates the server from the tool in \
+             tool names; characters other than letters, digits, `-` and `_` count as `_`"
+        ));
+    }
+    Ok(())
+}
+
+/// Returns the name of a server as it is in tool names. Two servers must not have the same.
+pub fn server_in_tool_names(name: &str) -> String {
+    legal_text(name)
+}
+
+fn name_with_digest(server: &str, remote_name: &str) -> String {
+    // The third member is a constant of names that were assigned before.
+    let name = serde_json::json!([server, remote_name, 1]);
     let digest = Digest::hash_canonical_text(&name).to_string();
-    let suffix = &digest[..8];
-    // `qualified` is ASCII here, so bytes equal characters.
-    let prefix = crate::text::truncate(qualified, NAME_CHARS_MAX - 1 - suffix.len());
+    let suffix = &digest[..DIGEST_CHARS];
+    let qualified = qualified_name(server, remote_name);
+    // `qualified` is ASCII, so bytes equal characters.
+    let prefix = crate::text::truncate(&qualified, NAME_CHARS_MAX - 1 - suffix.len());
     format!("{prefix}_{suffix}")
+}
+
+fn ends_like_digest(name: &str) -> bool {
+    let is_digit = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
+    name.rsplit_once('_')
+        .is_some_and(|(_, end)| end.len() == DIGEST_CHARS && end.chars().all(is_digit))
 }
 
 fn is_legal(name: &str) -> bool {
@@ -153,88 +210,5 @@ fn is_legal_char(c: char) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn g1_tool_name_is_split_into_words() {
-        for (name, expected) in [
-            ("get_market-stats.v2", "get market stats v"),
-            ("getItemInfo", "get item info"),
-            ("HTTPGetURL", "http get url"),
-            ("set2fa", "set fa"),
-            ("_", ""),
-            ("ÄndereListe", "ändere liste"),
-        ] {
-            assert_eq!(split_words(name).join(" "), expected, "{name}");
-        }
-    }
-
-    #[test]
-    fn g1_write_word_takes_precedence_over_read_word() {
-        let high = |word: &str| Some((Risk::WriteHighRisk, word.to_owned()));
-        let read = |word: &str| Some((Risk::ReadOnly, word.to_owned()));
-        for (name, expected) in [
-            ("get_item", read("get")),
-            ("search_and_delete", high("delete")),
-            ("getAndSet", high("set")),
-            ("exportList", read("export")),
-            ("wallet.transfer", high("transfer")),
-            ("list_and_wipe", high("wipe")),
-            ("search_destroy_all", high("destroy")),
-            ("calculate_withdrawal_and_pay", high("pay")),
-            ("getPost", high("post")),
-            ("target", None),
-            ("settings", None),
-        ] {
-            assert_eq!(risk_from_words(name), expected, "{name}");
-        }
-    }
-
-    fn assigned(origins: &[(&str, &str)]) -> Vec<String> {
-        let key = |(server, name): &(&str, &str)| ((*server).to_owned(), (*name).to_owned());
-        let names = assign_names(&origins.iter().map(key).collect());
-        assert_eq!(names.len(), origins.len());
-        let unique: BTreeSet<_> = names.values().collect();
-        assert_eq!(unique.len(), names.len(), "{names:?}");
-        assert!(names.values().all(|name| is_legal(name.as_str())), "{names:?}");
-        origins.iter().map(|origin| names[&key(origin)].to_string()).collect()
-    }
-
-    #[test]
-    fn g19_legal_unique_name_is_kept() {
-        assert_eq!(assigned(&[("market", "buy"), ("mail", "send")]), ["buy", "send"]);
-    }
-
-    #[test]
-    fn g19_tools_with_same_name_all_get_server_prefix() {
-        let actual = assigned(&[("b", "search"), ("a", "search"), ("a", "other")]);
-        assert_eq!(actual, ["b__search", "a__search", "other"]);
-    }
-
-    #[test]
-    fn g19_built_in_tool_keeps_name() {
-        let actual = assigned(&[("a", "delegate"), (BUILT_IN_SERVER, "delegate")]);
-        assert_eq!(actual, ["a__delegate", "delegate"]);
-    }
-
-    #[test]
-    fn g19_illegal_or_long_name_becomes_legal() {
-        assert_eq!(assigned(&[("my server", "näme.x")]), ["my_server__n_me_x"]);
-        let long = "x".repeat(100);
-        let actual = assigned(&[("s", &long), ("s", &format!("{long}y"))]);
-        assert!(actual.iter().all(|name| name.len() == 64 && name.starts_with("s__xxx")));
-        assert_eq!(assigned(&[("s", "")]), ["s__"]);
-    }
-
-    #[test]
-    fn g19_qualified_looking_name_does_not_displace_others() {
-        let actual = assigned(&[("a", "b"), ("c", "b"), ("evil", "a__b")]);
-        assert_eq!(actual[2], "a__b");
-        assert_eq!(actual[1], "c__b");
-        assert!(actual[0].starts_with("a__b_"), "{actual:?}");
-        let actual = assigned(&[("a", "x.y"), ("a", "x y")]);
-        assert_eq!(actual[1], "a__x_y");
-        assert!(actual[0].starts_with("a__x_y_"), "{actual:?}");
-    }
-}
+#[path = "tool_names_tests.rs"]
+mod tests;
