@@ -114,6 +114,7 @@ impl Server {
         let limits = &configuration.limits;
         let governance = Governance {
             ceilings: ArcCell::new(configuration.ceilings.clone()),
+            critical: configuration.critical,
             default_settings: Arc::new(configuration.default_settings.clone()),
             parallel_calls_max: limits.parallel_calls.get(),
             queued_messages_max: limits.queued_messages.get(),
@@ -176,7 +177,6 @@ impl Server {
         let workflows = Arc::new(WorkflowLibrary::open(configuration.workflows.clone()));
         state.skills = skills.clone();
         state.workflows = workflows.clone();
-        state.critical_approval = configuration.critical_approval;
         state.audit_log = Some(store.clone());
         state.redactor = redactor;
         state.metrics = Some(metrics.handle());

@@ -46,6 +46,7 @@ fn verdict(
         settings,
         ceiling: EffectiveCeiling::UNLIMITED,
         matrix: &configuration.matrix,
+        critical: configuration.critical,
         headless: false,
         user: "pilot",
         session: "session",

@@ -10,7 +10,7 @@ use greenroom_core::{
     ids::AgentName,
     limits,
     model::request::MessageLimits,
-    policy::{Ceilings, Matrix, Settings, Tool},
+    policy::{Ceilings, CriticalRule, Matrix, Settings, Tool},
     usage::ModelPrice,
 };
 use std::{
@@ -54,6 +54,8 @@ pub struct Governance {
     pub matrix: Arc<Matrix>,
     /// The ceilings in force, replaced as a whole when an administrator changes them (G17).
     pub ceilings: ArcCell<Ceilings>,
+    /// The rule for critical calls (G12).
+    pub critical: CriticalRule,
     /// The settings of users who have not stored any (G4).
     pub default_settings: Arc<Settings>,
     /// Maximum number of calls of one session that run in parallel.
@@ -94,6 +96,7 @@ impl Governance {
             agents,
             matrix: Arc::new(matrix),
             ceilings: ArcCell::default(),
+            critical: CriticalRule::default(),
             default_settings: Arc::default(),
             parallel_calls_max: limits::PARALLEL_CALLS_DEFAULT,
             delegate_tools: Arc::default(),
@@ -127,6 +130,7 @@ impl Governance {
             agent: profile,
             matrix: self.matrix.clone(),
             ceilings: self.ceilings.get(),
+            critical: self.critical,
             tools: tools.tool_registry(),
             delegate: self.delegate_tools.get(agent).cloned(),
             children_max: self.children_max,

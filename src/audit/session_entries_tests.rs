@@ -168,7 +168,8 @@ fn x6_every_decision_of_a_session_has_its_entry() {
         json!([{"at": at, "action": "tool_call_allowed", "outcome": "allowed", "call_id": id(1),
             "tool": "wire", "digest": keyed_digest(), "reason": "L3 allows"}])
     );
-    let authorization = CallAuthorization::Approval { approval_id: approval_id(), by: user("bob") };
+    let authorization =
+        CallAuthorization::Approval { approval_id: approval_id(), by: user("bob"), role: None };
     assert_eq!(
         entries_json(E::ToolCallAllowed {
             call_id: call(2),
@@ -316,8 +317,14 @@ fn x6_events_without_a_decision_make_no_audit_entry() {
             preflight: true,
             workflow: None,
             traceparent: None,
+            authors: user("ann").into(),
         },
-        E::MessageAccepted { message_id: message_id(), text: SECRET.into(), digest: digest() },
+        E::MessageAccepted {
+            message_id: message_id(),
+            text: SECRET.into(),
+            digest: digest(),
+            authors: user("ann").into(),
+        },
         E::MessageStarted { message_id: message_id() },
         E::MessageCompleted {
             message_id: message_id(),

@@ -7,7 +7,6 @@
 pub mod admin_token;
 pub mod api_key;
 pub mod browser_cookie;
-mod critical_approval;
 #[cfg(test)]
 mod decoder_fuzz;
 mod key_cache;
@@ -17,7 +16,6 @@ mod tests;
 pub use admin_token::{AdminToken, AdminTokenError};
 pub use api_key::{ApiKey, KeyId, KeyStore};
 pub use browser_cookie::CookieSigner;
-pub use critical_approval::{CriticalApprovalError, CriticalApprovalRule};
 pub use greenroom_core::approval::{InvalidRole, Role};
 
 use crate::audit::AuditEntry;

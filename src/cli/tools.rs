@@ -25,8 +25,8 @@ use greenroom_core::{
     ids::AgentName,
     limits,
     policy::{
-        Autonomy, EffectiveCeiling, JudgeContext, Matrix, NameOwners, Risk, RiskSource, Settings,
-        Tool, Verdict, judge_tool,
+        Autonomy, CriticalRule, EffectiveCeiling, JudgeContext, Matrix, NameOwners, Risk,
+        RiskSource, Settings, Tool, Verdict, judge_tool,
     },
 };
 use serde::Serialize;
@@ -77,6 +77,7 @@ pub async fn run(args: ToolsArgs) -> anyhow::Result<()> {
     tools.shut_down().await;
     let viewer = ToolViewer {
         matrix: &configuration.matrix,
+        critical: configuration.critical,
         settings: &configuration.default_settings,
         agent: agent.as_ref(),
         level,
@@ -119,6 +120,7 @@ fn find_agent(configuration: &Configuration, name: &AgentName) -> Result<AgentPr
 /// The context in which tools are evaluated.
 struct ToolViewer<'a> {
     matrix: &'a Matrix,
+    critical: CriticalRule,
     settings: &'a Settings,
     agent: Option<&'a AgentProfile>,
     level: Option<Autonomy>,
@@ -164,6 +166,7 @@ impl ToolViewer<'_> {
             settings: &settings,
             ceiling: EffectiveCeiling::UNLIMITED,
             matrix: self.matrix,
+            critical: self.critical,
             headless: self.agent.is_some_and(|agent| agent.headless),
             user: "",
             session: "",

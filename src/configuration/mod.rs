@@ -27,12 +27,12 @@ pub use limits::Limits;
 pub use mcp_servers::{McpLifecycleConfig, McpServerConfig, McpTransportConfig};
 pub use models::{MaxTokensParameter, ModelEndpoint, ModelWireFormat, REHEARSAL};
 
-use crate::{auth::CriticalApprovalRule, store::DatabaseLocation};
+use crate::store::DatabaseLocation;
 use greenroom_core::{
     agent::AgentProfile,
     ids::AgentName,
     limits::COMPACT_AT_DEFAULT,
-    policy::{Catalog, Ceilings, Matrix, Settings},
+    policy::{Catalog, Ceilings, CriticalRule, Matrix, Settings},
 };
 use regex::Regex;
 use std::{
@@ -97,10 +97,10 @@ pub struct Configuration {
     pub catalog: Catalog,
     /// Limits on client requests (X4).
     pub limits: Limits,
-    /// The rule for who may approve critical calls (G12).
-    pub critical_approval: CriticalApprovalRule,
     /// The ceilings, the outer bound of those that administrators set at run time (G17).
     pub ceilings: Ceilings,
+    /// The rule for critical calls (G12).
+    pub critical: CriticalRule,
     /// The settings of users who have stored none (G4).
     pub default_settings: Settings,
     /// Patterns that are redacted in addition to secrets (E7).
@@ -273,7 +273,7 @@ impl Configuration {
                 document.unknown_tools,
             ),
             limits: document.limits,
-            critical_approval: CriticalApprovalRule {
+            critical: CriticalRule {
                 min_role: document.approvals.critical_role,
                 four_eyes: document.approvals.four_eyes,
             },

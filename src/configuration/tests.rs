@@ -583,6 +583,7 @@ fn g5_example_orders_are_priced_and_restricted_to_allowed_regions() {
         settings: &configuration.default_settings,
         ceiling: EffectiveCeiling::UNLIMITED,
         matrix: &configuration.matrix,
+        critical: configuration.critical,
         headless: false,
         user: "ann",
         session: "s",

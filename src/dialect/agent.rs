@@ -343,6 +343,7 @@ fn encode_event<'a>(record: &'a EventRecord, redactor: &Redactor) -> EncodedEven
             preflight: _,
             workflow: _,
             traceparent: _,
+            authors: _,
         } => {
             let delivery = match steers {
                 None => "next_run",
@@ -352,7 +353,7 @@ fn encode_event<'a>(record: &'a EventRecord, redactor: &Redactor) -> EncodedEven
             let payload = json!({"message_id": message_id, "text": text, "delivery": delivery});
             json_event("message_queued", payload)
         }
-        E::MessageAccepted { message_id, text, digest: _ } => {
+        E::MessageAccepted { message_id, text, digest: _, authors: _ } => {
             typed_event("message_accepted", TypedPayload::MessageAccepted { message_id, text })
         }
         E::QueuedMessageChanged { message_id, text, digest: _, preflight: _, by } => json_event(

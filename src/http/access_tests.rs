@@ -3,7 +3,7 @@
 use super::{AppState, configure};
 use crate::{
     audit::ChainHead,
-    auth::{AdminToken, Authenticator, CriticalApprovalRule, Role},
+    auth::{AdminToken, Authenticator, Role},
     store::{Store, StoreOptions, verify_audit},
 };
 use actix_web::{App, HttpServer, dev::ServerHandle};
@@ -13,7 +13,7 @@ use greenroom_actors::testing::{
 };
 use greenroom_core::{
     ids::SessionId,
-    policy::{Autonomy, Risk, Settings},
+    policy::{Autonomy, CriticalRule, Risk, Settings},
     session::SessionEvent,
 };
 use reqwest::{Method, StatusCode};
@@ -34,7 +34,7 @@ struct AccessTestServer {
 }
 
 impl AccessTestServer {
-    async fn start(critical: CriticalApprovalRule) -> Self {
+    async fn start(critical: CriticalRule) -> Self {
         drop(rustls::crypto::ring::default_provider().install_default());
         let calls = [("wire", json!({"password": "hunter2"})), ("note", json!({}))];
         let model = ScriptedModel::with_handler(move |request| {
@@ -44,14 +44,15 @@ impl AccessTestServer {
         let tools = FakeTools::new()
             .with_tool("wire", Risk::Critical, |_| ToolScript::new().finished("wired"))
             .with_tool("note", Risk::WriteHighRisk, |_| ToolScript::new().finished("noted"));
-        let runtime = TestRuntime::start(model, tools).await;
+        let runtime = TestRuntime::builder().model(model).tools(tools);
+        let runtime = runtime.governance(|governance| governance.critical = critical);
+        let runtime = runtime.start().await;
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("green.db");
         let store = Arc::new(Store::open(&path, StoreOptions::default()).await.unwrap());
         let auth =
             Authenticator::new(AdminToken::parse(TOKEN).unwrap()).with_key_store(store.clone());
         let mut state = AppState::new(runtime.runtime.clone(), auth, TestRuntime::agent());
-        state.critical_approval = critical;
         state.audit_log = Some(store);
         let app = move || {
             let state = state.clone();
@@ -133,7 +134,7 @@ fn id(approval: &Value) -> &str {
 
 #[actix_web::test]
 async fn w5_policy_returns_verdicts_with_reasons() {
-    let server = AccessTestServer::start(CriticalApprovalRule::default()).await;
+    let server = AccessTestServer::start(CriticalRule::default()).await;
     let (ada, _) = server.key("ada", Role::User).await;
     let (status, me) = server.get(&ada, "/agent/me").await;
     assert_eq!(
@@ -168,7 +169,7 @@ async fn w5_policy_returns_verdicts_with_reasons() {
 
 #[actix_web::test]
 async fn x2_role_limits_what_a_caller_reads() {
-    let server = AccessTestServer::start(CriticalApprovalRule::default()).await;
+    let server = AccessTestServer::start(CriticalRule::default()).await;
     let (session_id, approval) = server.pending_approval().await;
     let (ada, _) = server.key("ada", Role::User).await;
     let (bob, _) = server.key("bob", Role::User).await;
@@ -215,7 +216,7 @@ async fn x2_role_limits_what_a_caller_reads() {
 
 #[actix_web::test]
 async fn x2_role_limits_what_a_caller_changes() {
-    let server = AccessTestServer::start(CriticalApprovalRule::default()).await;
+    let server = AccessTestServer::start(CriticalRule::default()).await;
     let (session_id, approval) = server.pending_approval().await;
     let (ada, _) = server.key("ada", Role::User).await;
     let (bob, _) = server.key("bob", Role::User).await;
@@ -251,7 +252,7 @@ async fn x2_role_limits_what_a_caller_changes() {
 
 #[actix_web::test]
 async fn x2_key_is_shown_once_and_rejected_after_revocation() {
-    let server = AccessTestServer::start(CriticalApprovalRule::default()).await;
+    let server = AccessTestServer::start(CriticalRule::default()).await;
     let session_id = server.runtime.create_session().await;
     let (ada, key_id) = server.key("ada", Role::User).await;
     let (_, listed) = server.get(TOKEN, "/admin/keys").await;
@@ -303,7 +304,7 @@ async fn x2_key_is_shown_once_and_rejected_after_revocation() {
 #[actix_web::test]
 async fn g12_critical_step_requires_approver_other_than_owner() {
     let min_role = Some(Role::Approver);
-    let server = AccessTestServer::start(CriticalApprovalRule { min_role, four_eyes: true }).await;
+    let server = AccessTestServer::start(CriticalRule { min_role, four_eyes: true }).await;
     let (_, approval) = server.pending_approval().await;
     let (ada, _) = server.key("ada", Role::User).await;
     let (ada_as_admin, _) = server.key("ada", Role::Admin).await;
@@ -371,8 +372,8 @@ async fn approve_over_websocket(server: &AccessTestServer, key: &str, approval_i
 #[actix_web::test]
 async fn g12_owner_approves_without_a_rule_and_may_always_reject() {
     for (critical, answer) in [
-        (CriticalApprovalRule::default(), "approve"),
-        (CriticalApprovalRule { min_role: Some(Role::Admin), four_eyes: true }, "reject"),
+        (CriticalRule::default(), "approve"),
+        (CriticalRule { min_role: Some(Role::Admin), four_eyes: true }, "reject"),
     ] {
         let server = AccessTestServer::start(critical).await;
         let (_, approval) = server.pending_approval().await;
@@ -387,7 +388,7 @@ async fn g12_owner_approves_without_a_rule_and_may_always_reject() {
 
 #[actix_web::test]
 async fn x6_changes_are_audited_and_the_export_verifies() {
-    let server = AccessTestServer::start(CriticalApprovalRule::default()).await;
+    let server = AccessTestServer::start(CriticalRule::default()).await;
     let (ada, key_id) = server.key("ada", Role::User).await;
     let patch = json!({"autonomy_level": 2});
     server.send_json(&ada, Method::PATCH, "/agent/settings", patch.clone()).await;

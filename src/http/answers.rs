@@ -318,11 +318,6 @@ pub(super) async fn submit_answer(
     let for_session = for_session.map(|request| GrantRequest { condition: request.condition });
     let answer = restore_redacted(answer.into_approval_answer()?, &row.approval, &state.redactor);
     let answer = answer.normalized_for(&row.approval.subject);
-    if let Err(refusal) = state.critical_approval.authorize(principal, row, &answer) {
-        let outcome = AuditOutcome::Refused;
-        record_answer(state, principal, row, surface, outcome, Some(refusal.to_string())).await;
-        return Err(refusal.into());
-    }
     let outcome = send_answer(state, principal, row, (answer, for_session), surface).await?;
     if !outcome.repeated {
         record_answer(state, principal, row, surface, AuditOutcome::Accepted, None).await;
@@ -386,6 +381,10 @@ async fn send_answer(
                 .map_err(|rejection| Problem::from_rejected_answer(rejection, &state.redactor))
         }
         Err(CommandError::Rejected(rejection)) => {
+            if rejection.is_missing_right() {
+                let (outcome, reason) = (AuditOutcome::Refused, Some(rejection.to_string()));
+                record_answer(state, principal, row, surface, outcome, reason).await;
+            }
             Err(Problem::from_rejected_answer(rejection, &state.redactor))
         }
         Err(error) => Err(error.into()),

@@ -338,7 +338,9 @@ pub(super) async fn submit_message(
     let workflow = workflows::start_requested_workflow(state, &session.agent, workflow).await?;
     let message_id = message_id.unwrap_or_else(new_id);
     let (id, text) = (message_id.clone(), text.into());
-    let message = NewMessage { message_id: id, text, digest, preflight, workflow, traceparent };
+    let authors = principal.user.clone().into();
+    let message =
+        NewMessage { message_id: id, text, digest, preflight, workflow, traceparent, authors };
     let input = match busy_action {
         BusyAction::Submit(on_busy) => Input::SubmitMessage { message, on_busy },
         BusyAction::Interrupt => {

@@ -4,7 +4,7 @@
 //! defined here, each with its status and stable `code`. `docs/protocol.md` lists the codes.
 
 use super::problem_codes;
-use crate::{auth::CriticalApprovalError, redaction::Redactor};
+use crate::redaction::Redactor;
 use actix_web::{
     HttpResponse, HttpResponseBuilder, ResponseError,
     http::{StatusCode, header},
@@ -129,15 +129,6 @@ impl Problem {
         Self::new(StatusCode::FORBIDDEN, "forbidden", detail)
     }
 
-    /// 403: another user must answer the approval (G12).
-    fn critical_approval_refused(error: &CriticalApprovalError) -> Self {
-        let code = match error {
-            CriticalApprovalError::ApproverRequired { .. } => "approver_required",
-            CriticalApprovalError::FourEyes { .. } => "four_eyes",
-        };
-        Self::new(StatusCode::FORBIDDEN, code, error.to_string())
-    }
-
     /// 404: the session does not exist or the caller may not see it; both look the same.
     pub fn session_not_found() -> Self {
         Self::new(StatusCode::NOT_FOUND, "session_not_found", "session not found")
@@ -252,6 +243,10 @@ impl From<Rejection> for Problem {
                 Self::new(StatusCode::FORBIDDEN, "role_required", detail.clone())
                     .with_member("role", role)
             }
+            R::ApproverRequired { .. } => {
+                Self::new(StatusCode::FORBIDDEN, "approver_required", detail.clone())
+            }
+            R::FourEyes { .. } => Self::new(StatusCode::FORBIDDEN, "four_eyes", detail.clone()),
             R::ApprovalExpired => conflict("approval_expired"),
             R::ApprovalCancelled => conflict("approval_cancelled"),
             R::UnknownStep { call_id } => invalid("unknown_step").with_member("call_id", call_id),
@@ -302,12 +297,6 @@ impl From<CommandError> for Problem {
             }
             CommandError::Draining => unavailable("draining", "the server is shutting down"),
         }
-    }
-}
-
-impl From<CriticalApprovalError> for Problem {
-    fn from(error: CriticalApprovalError) -> Self {
-        Self::critical_approval_refused(&error)
     }
 }
 

@@ -66,7 +66,7 @@ pub use request_limiter::RequestLimiter;
 use self::endpoint::Endpoint;
 use crate::{
     audit::AuditLog,
-    auth::{Authenticator, CriticalApprovalRule, Principal},
+    auth::{Authenticator, Principal},
     redaction::Redactor,
     skill::SkillLibrary,
     workflow::WorkflowLibrary,
@@ -100,8 +100,6 @@ pub struct AppState {
     pub runtime: Runtime,
     /// Authenticates callers.
     pub auth: Arc<Authenticator>,
-    /// The rule for the approval of critical steps (G12).
-    pub critical_approval: CriticalApprovalRule,
     /// The audit log for actions without a session event. `None` records nothing and removes
     /// `/admin/audit`.
     pub audit_log: Option<Arc<dyn AuditLog>>,
@@ -180,7 +178,6 @@ impl AppState {
         Self {
             runtime,
             auth: Arc::new(auth),
-            critical_approval: CriticalApprovalRule::default(),
             audit_log: None,
             redactor: Arc::default(),
             default_agent,

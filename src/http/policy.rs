@@ -11,8 +11,8 @@ use greenroom_core::{
     agent::AgentProfile,
     ids::{AgentName, ToolName},
     policy::{
-        Autonomy, Cost, EffectiveCeiling, JudgeContext, Matrix, MatrixCell, Risk, Settings, Tool,
-        Verdict, judge_call, judge_tool,
+        Autonomy, Cost, CriticalRule, EffectiveCeiling, JudgeContext, Matrix, MatrixCell, Risk,
+        Settings, Tool, Verdict, judge_call, judge_tool,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -115,11 +115,13 @@ async fn read(state: State, caller: Caller, request: HttpRequest) -> Result<Http
     let agent = resolve_agent(&state, extract::parse_optional_id("agent", name.as_deref())?)?;
     let settings = state.load_user_settings(&caller.0.user).await?;
     let ceiling = state.ceiling(&caller.0, Some(&agent.name), &caller.0.user);
-    let matrix = state.runtime.governance().matrix.clone();
+    let governance = state.runtime.governance();
+    let matrix = governance.matrix.clone();
     let inputs = JudgeInputs {
         agent: &agent,
         ceiling: &ceiling,
         matrix: &matrix,
+        critical: governance.critical,
         user: caller.0.user.as_str(),
     };
     let tools = state
@@ -186,11 +188,13 @@ async fn judge(
     }
     let level = body.autonomy_level.unwrap_or(user.autonomy_level);
     let settings = Settings { autonomy_level: level, ..user };
-    let matrix = state.runtime.governance().matrix.clone();
+    let governance = state.runtime.governance();
+    let matrix = governance.matrix.clone();
     let inputs = JudgeInputs {
         agent: &agent,
         ceiling: &ceiling,
         matrix: &matrix,
+        critical: governance.critical,
         user: caller.0.user.as_str(),
     };
     let verdict = judge_call(tool, &arguments, &inputs.context(&settings));
@@ -202,6 +206,7 @@ struct JudgeInputs<'a> {
     agent: &'a AgentProfile,
     ceiling: &'a EffectiveCeiling,
     matrix: &'a Matrix,
+    critical: CriticalRule,
     user: &'a str,
 }
 
@@ -211,6 +216,7 @@ impl JudgeInputs<'_> {
             settings,
             ceiling: self.ceiling,
             matrix: self.matrix,
+            critical: self.critical,
             headless: self.agent.headless,
             user: self.user,
             session: "",

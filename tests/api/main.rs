@@ -30,6 +30,7 @@ mod commands;
 mod compaction;
 mod context;
 mod crash;
+mod critical_calls;
 mod cursors;
 mod deadlines;
 mod delegate;

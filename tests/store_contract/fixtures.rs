@@ -5,7 +5,7 @@ use greenroom_core::{
     Timestamp,
     approval::{
         Approval, ApprovalSubject, ArgumentEdit, DeadlineAction, Grant, GrantRequest, PlanStep,
-        PlanStepDecision, Surface,
+        PlanStepDecision, Role, Surface,
     },
     call::{CallFailureReason, ToolOutput},
     delegation::{ChildBounds, Parent, RootRun},
@@ -55,7 +55,8 @@ pub(crate) fn record(seq: u64, event: SessionEvent) -> EventRecord {
 pub(crate) fn message_event(seq: u64, text: &str) -> EventRecord {
     let message_id = MessageId::parse(&format!("m-{seq}")).unwrap();
     let digest = Digest::hash_bytes(text.as_bytes());
-    record(seq, SessionEvent::MessageAccepted { message_id, text: text.into(), digest })
+    let authors = user("ann").into();
+    record(seq, SessionEvent::MessageAccepted { message_id, text: text.into(), digest, authors })
 }
 
 /// Returns a commit after event `head` that changes only the log, no rows.
@@ -216,6 +217,7 @@ fn session_events() -> Vec<SessionEvent> {
             preflight: true,
             workflow: None,
             traceparent: None,
+            authors: user("alice").into(),
         },
         E::QueuedMessageChanged {
             message_id: message_id(),
@@ -225,7 +227,12 @@ fn session_events() -> Vec<SessionEvent> {
             by: user("alice"),
         },
         E::QueuedMessageWithdrawn { message_id: message_id(), by: user("alice") },
-        E::MessageAccepted { message_id: message_id(), text: special_characters.into(), digest },
+        E::MessageAccepted {
+            message_id: message_id(),
+            text: special_characters.into(),
+            digest,
+            authors: user("alice").into(),
+        },
         E::MessageStarted { message_id: message_id() },
         E::MessageCompleted {
             message_id: message_id(),
@@ -386,7 +393,8 @@ fn call_events() -> Vec<SessionEvent> {
 fn approval_events() -> Vec<SessionEvent> {
     use SessionEvent as E;
     let approval_id = approval_id(1);
-    let by = CallAuthorization::Approval { approval_id, by: user("bob") };
+    let role = Some(Role::Approver);
+    let by = CallAuthorization::Approval { approval_id, by: user("bob"), role };
     vec![
         E::ApprovalRequested { approval: approval(1).into() },
         E::ApprovalDecided { approval_id, steps: vec![decision(1)], answer: None, closed: true },

@@ -8,7 +8,7 @@ use crate::{
     delegation::{Parent, is_delegate},
     limits,
     model::request::MessageLimits,
-    policy::{Ceilings, Matrix, Tool, ToolRegistry},
+    policy::{Ceilings, CriticalRule, Matrix, Tool, ToolRegistry},
     time::Timestamp,
     usage::ModelPrice,
 };
@@ -25,6 +25,8 @@ pub struct Rules {
     pub matrix: Arc<Matrix>,
     /// The ceilings in force (G17).
     pub ceilings: Arc<Ceilings>,
+    /// The rule for critical calls (G12).
+    pub critical: CriticalRule,
     /// All tools.
     pub tools: Arc<ToolRegistry>,
     /// The tool `delegate` of this agent, with the agents to which it may delegate (S8).
@@ -55,6 +57,7 @@ impl Rules {
             agent,
             matrix,
             ceilings: Arc::default(),
+            critical: CriticalRule::default(),
             tools,
             delegate: None,
             children_max: limits::CHILDREN_PER_RUN_DEFAULT,

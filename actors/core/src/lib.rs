@@ -6,6 +6,7 @@
 
 pub mod agent;
 pub mod approval;
+pub mod authors;
 pub mod budget;
 pub mod call;
 pub mod circuit_breaker;

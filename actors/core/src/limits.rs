@@ -6,6 +6,10 @@ use std::time::Duration;
 pub const TEXT_ID_CHARS_MAX: usize = 128;
 /// Maximum bytes of a user's message (X4).
 pub const MESSAGE_BYTES_MAX: usize = 256 * 1024;
+/// Maximum number of users who are recorded as authors of one message or run (G12).
+pub const AUTHORS_MAX: usize = 64;
+/// Maximum number of users who edit one call before it runs (G12).
+pub const EDITORS_MAX: usize = 64;
 /// Maximum number of messages that wait behind a run (X4).
 pub const QUEUED_MESSAGES_MAX: usize = 64;
 /// Maximum characters of a session's title.

@@ -588,7 +588,8 @@ fn c4_two_hundred_runs_fit_and_requests_are_valid_on_both_wires() {
         let message_id = MessageId::parse(&format!("u{turn}")).expect("the id is valid");
         let digest = Digest::hash_json(&json!(turn));
         let text = format!("Turn {turn}: what does it cost?").into();
-        let message = NewMessage::new(message_id, text, digest);
+        let author = UserId::parse("ann").expect("the id is valid");
+        let message = NewMessage::new(author, message_id, text, digest);
         driver.apply_input(Input::SubmitMessage { message, on_busy: OnBusy::Queue });
         assert!(driver.state.is_idle(), "turn {turn}");
     }

@@ -252,6 +252,7 @@ impl TestRuntime {
     pub fn submit_input(text: &str) -> Input {
         Input::SubmitMessage {
             message: NewMessage::new(
+                Self::user(),
                 MessageId::parse(text).expect("the text is a valid message id"),
                 text.into(),
                 Digest::hash_bytes(text.as_bytes()),

@@ -305,7 +305,7 @@ async fn s4_s6_interrupting_message_keeps_text_and_runs_before_queued_messages()
         panic!("a message is submitted");
     };
     let interrupt = Input::Interrupt {
-        message: NewMessage::new(message_id, text, digest),
+        message: NewMessage::new(TestRuntime::user(), message_id, text, digest),
         by: TestRuntime::user(),
         partial: None,
     };

@@ -481,6 +481,7 @@ async fn s5_idempotency_survives_a_crash() {
     };
     let other = Input::SubmitMessage {
         message: NewMessage::new(
+            TestRuntime::user(),
             message_id,
             "another body".into(),
             greenroom_core::json::Digest::hash_bytes(b"another body"),

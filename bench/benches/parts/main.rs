@@ -15,7 +15,7 @@ use greenroom::{
 };
 use greenroom_actors::ports::{Commit, Journal as _};
 use greenroom_core::{
-    ids::{Seq, SessionId},
+    ids::{Seq, SessionId, UserId},
     model::{anthropic, delta::Delta, openai},
     session::{Projection, SessionEvent},
 };
@@ -95,7 +95,9 @@ fn encoders(criterion: &mut CpuCriterion) {
 fn commit(session_id: SessionId, head: u64) -> Commit {
     let text = "x".repeat(400).into();
     let digest = greenroom_core::json::Digest::hash_bytes(b"x");
-    let accepted = SessionEvent::MessageAccepted { message_id: message_id(), text, digest };
+    let authors = UserId::parse("ann").expect("a valid id").into();
+    let accepted =
+        SessionEvent::MessageAccepted { message_id: message_id(), text, digest, authors };
     Commit {
         session_id,
         expected_head: Seq(head),

@@ -106,8 +106,9 @@ impl SessionDriver {
         let message_id = MessageId::parse(&format!("m{}", self.input_count)).expect("a valid id");
         let (text, digest) = ("What is it?".into(), Digest::hash_bytes(b"x"));
         let on_busy = OnBusy::Queue;
+        let author = UserId::parse("ann").expect("a valid id");
         self.apply_input(Input::SubmitMessage {
-            message: NewMessage::new(message_id, text, digest),
+            message: NewMessage::new(author, message_id, text, digest),
             on_busy,
         })
     }

@@ -278,7 +278,8 @@ mod tests {
         );
         // The human's answer is not the policy's decision.
         let by = UserId::parse("ann").unwrap();
-        let approval = CallAuthorization::Approval { approval_id: ApprovalId(Uuid::nil()), by };
+        let approval_id = ApprovalId(Uuid::nil());
+        let approval = CallAuthorization::Approval { approval_id, by, role: None };
         assert_eq!(apply(replay, allowed(4, approval)), []);
         assert!(replay.proposed.is_empty());
     }

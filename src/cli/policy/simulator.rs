@@ -12,8 +12,8 @@ use greenroom_core::{
     ids::{AgentName, ToolName},
     message::Arguments,
     policy::{
-        Catalog, Denial, EffectiveCeiling, JudgeContext, Matrix, MatrixVerdict, RemoteTool,
-        RiskSource, ServerProfile, Tool, ToolRegistry, Verdict, judge_call,
+        Catalog, CriticalRule, Denial, EffectiveCeiling, JudgeContext, Matrix, MatrixVerdict,
+        RemoteTool, RiskSource, ServerProfile, Tool, ToolRegistry, Verdict, judge_call,
     },
 };
 use serde_json::{Value, json};
@@ -32,6 +32,7 @@ pub(super) enum SimulatedVerdict {
 pub(super) struct PolicySimulator {
     agents: BTreeMap<AgentName, AgentProfile>,
     matrix: Matrix,
+    critical: CriticalRule,
     tools: ToolSource,
 }
 
@@ -50,13 +51,14 @@ enum ToolSource {
 impl PolicySimulator {
     /// Creates a simulator. `with_servers` starts the MCP servers and stops them after listing.
     pub(super) async fn start(configuration: Configuration, with_servers: bool) -> Self {
-        let Configuration { agents, matrix, catalog, mcp_servers, .. } = configuration;
+        let Configuration { agents, matrix, critical, catalog, mcp_servers, .. } = configuration;
         if !with_servers {
             let profile = |(name, server): (String, crate::configuration::McpServerConfig)| {
                 ServerProfile { name, trusted: server.trusted, unavailable_reason: None }
             };
             let servers = mcp_servers.into_iter().map(profile).collect();
-            return Self { agents, matrix, tools: ToolSource::Catalog { catalog, servers } };
+            let tools = ToolSource::Catalog { catalog, servers };
+            return Self { agents, matrix, critical, tools };
         }
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let board = StatusBoard::new(clock.clone());
@@ -70,7 +72,7 @@ impl PolicySimulator {
         });
         let (missing, registry) = (missing.collect(), tools.tool_registry());
         tools.shut_down().await;
-        Self { agents, matrix, tools: ToolSource::Servers { registry, missing } }
+        Self { agents, matrix, critical, tools: ToolSource::Servers { registry, missing } }
     }
 
     /// Returns the verdict on `call` with the session's settings at that time.
@@ -125,6 +127,7 @@ impl PolicySimulator {
                 settings: &session.settings,
                 ceiling: EffectiveCeiling::UNLIMITED,
                 matrix: &self.matrix,
+                critical: self.critical,
                 headless: agent.headless,
                 user: session.owner.as_str(),
                 session: &session_id,

@@ -122,3 +122,19 @@ fn g16_verdict_that_depends_on_the_budget_is_unknown() {
     };
     assert_eq!((verdict_for(200), verdict_for(50)), (Some(MatrixVerdict::Ask), None));
 }
+
+#[test]
+fn g12_g16_rule_for_critical_calls_turns_allow_into_ask() {
+    let tool = "[tools.buy_item]\nrisk = \"critical\"\ncost = \"args.price\"\n";
+    let settings = json!({"autonomy_level": 3});
+    let verdict_for = |toml: &str| {
+        let matrix = "[policy.L3]\ncritical = \"allow\"\n";
+        let toml = format!("{tool}{matrix}{toml}");
+        known_verdict(&simulate(&toml, "buy_item", json!({"price": 5}), settings.clone()))
+    };
+    assert_eq!(verdict_for(""), Some(MatrixVerdict::Allow));
+    for rule in ["four_eyes = true", "critical_role = \"approver\""] {
+        let rule = format!("[approvals]\n{rule}");
+        assert_eq!(verdict_for(&rule), Some(MatrixVerdict::Ask), "{rule}");
+    }
+}

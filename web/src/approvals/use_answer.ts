@@ -43,7 +43,6 @@ export function answerErrorText(problem: Problem): string {
     case "already_decided": return `${problem.message[0]?.toUpperCase() ?? ""}${problem.message.slice(1)}.`;
     case "approval_expired": return "The approval expired before the answer arrived.";
     case "approval_cancelled": return "The approval was cancelled with its run.";
-    case "four_eyes": return "You requested this critical step. Another user must approve it.";
     default: return problem.message;
   }
 }

@@ -15,14 +15,14 @@
 
 use crate::{
     approval::ArgumentEdit,
-    ids::{ApprovalId, AttemptId, CallId, GrantId},
+    ids::{ApprovalId, AttemptId, CallId, GrantId, UserId},
     json::Digest,
     message::{Arguments, CallResult},
-    policy::{Cost, Risk},
+    policy::{Approver, Cost, Risk},
     time::{Day, Timestamp},
 };
 use serde::{Deserialize, Serialize};
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 use utoipa::ToSchema;
 
 /// A call of the current step.
@@ -48,6 +48,11 @@ pub struct Call {
     pub repeatable: bool,
     /// The approver's edit of the arguments.
     pub edit: Option<Arc<ArgumentEdit>>,
+    /// The users who edited the arguments, including edits that still need another approval (G12).
+    pub editors: BTreeSet<UserId>,
+    /// The human who approved this call; `None` if the authorization is not an approval of this
+    /// call.
+    pub approver: Option<Approver>,
     /// The number of attempts that were started.
     pub attempts: u32,
     /// True if an attempt may have taken effect and its outcome is unknown (D3).

@@ -56,7 +56,8 @@ fn with_user_message(state: SessionState, text: &str) -> SessionState {
     let message_id = MessageId::parse("m").unwrap();
     let digest = crate::json::Digest::hash_json(&Value::Null);
     let text = text.into();
-    apply_event(state, Some(1), SessionEvent::MessageAccepted { message_id, text, digest })
+    let authors = crate::authors::Authors::default();
+    apply_event(state, Some(1), SessionEvent::MessageAccepted { message_id, text, digest, authors })
 }
 
 fn sizes(manifest: &ContextManifest) -> Vec<(SectionName, u64)> {

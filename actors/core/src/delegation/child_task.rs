@@ -2,6 +2,7 @@
 
 use super::Parent;
 use crate::{
+    authors::Authors,
     ids::{AgentName, MessageId, SessionId, UserId},
     json::Digest,
     policy::Settings,
@@ -26,6 +27,9 @@ pub struct ChildTask {
     pub settings: Arc<Settings>,
     /// The parent session, run and call.
     pub parent: Arc<Parent>,
+    /// The users who wrote a part of the task: the authors of the parent's run, and the editors of
+    /// the call (G12).
+    pub authors: Authors,
     /// The attempt's span in the trace of its run; the child's spans are created below it (A4).
     pub traceparent: TraceContext,
 }

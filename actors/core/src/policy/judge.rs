@@ -3,8 +3,8 @@
 //! Does not know sessions, approvals or grants. The caller requests approvals.
 
 use super::{
-    Autonomy, CeilingScope, Cost, EffectiveCeiling, ExpressionContext, Matrix, MatrixVerdict, Risk,
-    Settings, Tool,
+    Autonomy, CeilingScope, Cost, CriticalRule, EffectiveCeiling, ExpressionContext, Matrix,
+    MatrixVerdict, Risk, Settings, Tool,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -60,6 +60,8 @@ pub struct JudgeContext<'a> {
     pub ceiling: &'a EffectiveCeiling,
     /// The policy table, autonomy × risk.
     pub matrix: &'a Matrix,
+    /// The rule for critical calls (G12).
+    pub critical: CriticalRule,
     /// True if no human is available to answer approvals (G13).
     pub headless: bool,
     /// The user, as visible to expressions.
@@ -76,7 +78,7 @@ pub struct JudgeContext<'a> {
 ///
 /// The order is: tools that a ceiling or the user blocks, tools that the catalog denies, violated
 /// constraints, exhausted budgets of a ceiling, and then the policy table. All but the last deny a
-/// call of any risk.
+/// call of any risk. The rule for critical calls turns the table's allow into ask (G12).
 pub fn judge_call(tool: &Tool, arguments: &Value, context: &JudgeContext<'_>) -> Verdict {
     let settings = context.ceiling.narrow(context.settings);
     let context = &JudgeContext { settings: &settings, ..*context };
@@ -152,13 +154,13 @@ impl Evaluation<'_> {
     fn verdict(self) -> Verdict {
         let (tool, level) = (self.tool, self.context.settings.autonomy_level);
         let reason = || {
-            let excess = self.budget_excess().map(|text| format!("; {text}")).unwrap_or_default();
-            let ceiling = self
-                .confirmation_ceiling(level)
-                .map(|scope| format!("; {scope} requires confirmation"));
-            let ceiling = ceiling.unwrap_or_default();
+            let confirmation = self.confirmation_ceiling(level);
+            let confirmation = confirmation.map(|scope| format!("{scope} requires confirmation"));
+            let notes = [self.budget_excess(), confirmation, self.critical_requirement()];
+            let notes: String =
+                notes.into_iter().flatten().map(|note| format!("; {note}")).collect();
             let (name, risk, source) = (&tool.name, tool.risk, &tool.risk_source);
-            format!("{name} is {risk} ({source}), level {level}{excess}{ceiling}")
+            format!("{name} is {risk} ({source}), level {level}{notes}")
         };
         match self.verdict_at(level) {
             MatrixVerdict::Allow => Verdict::Allow { reason: reason(), cost: self.cost },
@@ -189,11 +191,14 @@ impl Evaluation<'_> {
     }
 
     /// Returns the verdict of the table at a level, with allow turned into ask if a ceiling requires
-    /// confirmation.
+    /// confirmation, or the rule for critical calls requires approval (G12).
     fn matrix_verdict(&self, level: Autonomy) -> MatrixVerdict {
-        match self.confirmation_ceiling(level) {
-            Some(_) => MatrixVerdict::Ask,
-            None => self.table_verdict(level),
+        let needs_confirmation = self.confirmation_ceiling(level).is_some();
+        match self.table_verdict(level) {
+            MatrixVerdict::Allow if needs_confirmation || self.critical_requirement().is_some() => {
+                MatrixVerdict::Ask
+            }
+            verdict @ (MatrixVerdict::Allow | MatrixVerdict::Ask | MatrixVerdict::Deny) => verdict,
         }
     }
 
@@ -212,6 +217,12 @@ impl Evaluation<'_> {
         };
         let is_affordable = self.budget_excess().is_none() && self.cost.as_ref().is_some_and(fits);
         context.matrix.verdict(level, self.tool.risk, context.settings, is_affordable)
+    }
+
+    /// Returns the requirement of the rule for critical calls, if it applies to the call.
+    fn critical_requirement(&self) -> Option<String> {
+        let is_critical = self.tool.risk == Risk::Critical;
+        self.context.critical.requirement().filter(|_| is_critical)
     }
 
     /// Returns a description of the excess if the cost exceeds the remainder of the budget. If the
@@ -249,9 +260,12 @@ impl Evaluation<'_> {
         };
         let headless_note = match verdict {
             MatrixVerdict::Ask => {
-                " needs approval, and no approver is available because the agent is headless;"
+                let rule = self.critical_requirement().map(|text| format!(" {text};"));
+                let note = "needs approval, and no approver is available because the agent is \
+                            headless;";
+                format!("{} {note}", rule.unwrap_or_default())
             }
-            MatrixVerdict::Allow | MatrixVerdict::Deny => "",
+            MatrixVerdict::Allow | MatrixVerdict::Deny => String::new(),
         };
         let excess = self.budget_excess().map(|text| format!(" {text};")).unwrap_or_default();
         let (name, risk) = (&tool.name, tool.risk);

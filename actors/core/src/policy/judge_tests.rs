@@ -25,6 +25,7 @@ fn judge_context<'a>(
         settings,
         ceiling: EffectiveCeiling::UNLIMITED,
         matrix,
+        critical: CriticalRule::default(),
         headless,
         user: "ann",
         session: "s-1",
@@ -467,4 +468,83 @@ proptest! {
         let actual = judge_call(&tool, &json!({"region": region}), &judge_context(&settings, &matrix, false));
         prop_assert_eq!(letter(&actual), 'D');
     }
+}
+
+/// Rows L0 to L3 of a tool whose cost fits the budget; columns read_only, write_low_risk,
+/// write_high_risk, critical.
+fn affordable_table(preset: MatrixPreset, critical: CriticalRule, headless: bool) -> [String; 4] {
+    let matrix = preset.into();
+    Autonomy::ALL.map(|level| {
+        let limit = json!({"amount": 1e15, "unit": "ISK", "period": "day"});
+        let settings = parse_settings(json!({"autonomy_level": level, "budget_limit": limit}));
+        let settings = Settings { require_confirmation: false, ..settings };
+        let context = JudgeContext {
+            remaining_budget: Some(1e15),
+            critical,
+            ..judge_context(&settings, &matrix, headless)
+        };
+        let verdict = |risk| {
+            let tool = tool_from_entry(risk, json!({"cost": "args.amount", "cost_unit": "ISK"}));
+            letter(&judge_call(&tool, &json!({"amount": 1000}), &context))
+        };
+        Risk::ALL.map(verdict).iter().collect()
+    })
+}
+
+#[test]
+fn g12_rule_turns_allow_of_critical_calls_into_ask() {
+    let role = Some(crate::approval::Role::Approver);
+    for rule in [
+        CriticalRule { min_role: role, four_eyes: false },
+        CriticalRule { min_role: None, four_eyes: true },
+        CriticalRule { min_role: role, four_eyes: true },
+    ] {
+        for preset in MatrixPreset::ALL {
+            for headless in [false, true] {
+                let without_rule = affordable_table(preset, CriticalRule::default(), headless);
+                let expected = without_rule.map(|row| {
+                    let (lower, critical) = row.split_at(3);
+                    let critical = match (critical, headless) {
+                        ("A" | "?", false) => "?",
+                        _denied => "D",
+                    };
+                    format!("{lower}{critical}")
+                });
+                let actual = affordable_table(preset, rule, headless);
+                assert_eq!(actual, expected, "{preset:?} {rule:?} {headless}");
+            }
+        }
+    }
+    // V1: the user's own settings allow the call without the rule.
+    let default_rule = CriticalRule::default();
+    assert_eq!(affordable_table(MatrixPreset::Interactive, default_rule, false)[3], "AAAA");
+}
+
+#[test]
+fn g12_reason_of_verdict_states_the_requirement() {
+    let critical = CriticalRule { min_role: None, four_eyes: true };
+    let mut settings = settings(Autonomy::Supervised, false);
+    let matrix = Matrix::default();
+    let (tool, context) = (tool(Risk::Critical), judge_context(&settings, &matrix, false));
+    let verdict = judge_call(&tool, &Value::Null, &JudgeContext { critical, ..context });
+    let Verdict::Ask { reason, .. } = verdict else { panic!("{verdict:?}") };
+    let requirement = "critical calls require approval by a second user";
+    let source = &tool.risk_source;
+    let expected =
+        format!("wallet_transfer is critical ({source}), level SUPERVISED (L3); {requirement}");
+    assert_eq!(reason, expected);
+
+    let context = judge_context(&settings, &matrix, true);
+    let verdict = judge_call(&tool, &Value::Null, &JudgeContext { critical, ..context });
+    let Verdict::Deny(denial) = verdict else { panic!("{verdict:?}") };
+    let reason = format!(
+        "wallet_transfer is critical: {requirement}; needs approval, and no approver is available \
+         because the agent is headless; no autonomy level allows it; current level: SUPERVISED"
+    );
+    assert_eq!(denial, Denial { reason, required_level: None });
+
+    settings.blocked_tools.insert("wallet_transfer".parse().unwrap());
+    let context = judge_context(&settings, &matrix, false);
+    let verdict = judge_call(&tool, &Value::Null, &JudgeContext { critical, ..context });
+    assert_eq!(letter(&verdict), 'D', "deny stays deny");
 }

@@ -13,6 +13,7 @@ pub mod ceiling;
 mod classify;
 pub mod constraint;
 pub mod cost;
+mod critical_rule;
 pub mod effective_ceiling;
 pub mod expression;
 pub mod judge;
@@ -33,6 +34,9 @@ pub use ceiling::{
 };
 pub use constraint::Constraint;
 pub use cost::{Cost, CostRule};
+pub use critical_rule::{
+    Approver, CallParties, CriticalApprovalError, CriticalRule, InvolvedParty,
+};
 pub use effective_ceiling::{CeilingBudget, CeilingLimit, EffectiveCeiling, OwnedLimit};
 pub use expression::{Expression, ExpressionContext};
 pub use judge::{Denial, JudgeContext, Verdict, judge_call, judge_tool};

@@ -81,6 +81,11 @@ impl ApprovedPreflight {
         step.map(|step| step.position)
     }
 
+    /// Returns true if the approver changed a step, apart from skipping it.
+    pub fn is_edited(&self) -> bool {
+        self.steps.iter().any(|step| step.edited && !step.skipped)
+    }
+
     /// Formats the plan for the model, including the changed and the skipped steps.
     pub fn to_prompt(&self) -> String {
         let mut text = "The plan that you submitted for the user's last message was approved by a \

@@ -5,6 +5,7 @@
 
 use crate::{
     approval::{Approval, ArgumentEdit, Grant, PlanStepDecision, RecordedAnswer, Role},
+    authors::Authors,
     budget::Budget,
     call::{AuthorizationSource, CallFailureReason, ToolOutput},
     context::StartedWorkflow,
@@ -119,6 +120,9 @@ pub enum SessionEvent {
         /// The trace span in which the message was sent (A4).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         traceparent: Option<TraceContext>,
+        /// The users who wrote the message; unknown in logs that did not record them (G12).
+        #[serde(default, skip_serializing_if = "Authors::is_unknown")]
+        authors: Authors,
     },
     /// A user's message became part of the conversation.
     MessageAccepted {
@@ -128,6 +132,10 @@ pub enum SessionEvent {
         text: Arc<str>,
         /// Digest of the request, for idempotency (S5).
         digest: Digest,
+        /// The users who wrote a part of the message, including changes while it was
+        /// queued; unknown in logs that did not record them (G12).
+        #[serde(default, skip_serializing_if = "Authors::is_unknown")]
+        authors: Authors,
     },
     /// The text of a queued message was replaced before the message was delivered (S10). Belongs
     /// to the message's own run; for a message that steers the active run, to that run.
@@ -597,6 +605,9 @@ pub enum CallAuthorization {
         approval_id: ApprovalId,
         /// The user who approved.
         by: UserId,
+        /// The user's role at that time; `None` in logs that did not record it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        role: Option<Role>,
     },
     /// A session grant covers the call.
     Grant {

@@ -2,6 +2,7 @@
 
 use crate::{
     approval::{ApprovalSubject, Elicitation, GrantRequest, Resolution, Role, Surface},
+    authors::Authors,
     call::ToolOutcome,
     context::StartedWorkflow,
     delegation::ChildTask,
@@ -242,12 +243,16 @@ pub struct NewMessage {
     pub workflow: Option<Arc<StartedWorkflow>>,
     /// The trace span in which the message was sent (A4).
     pub traceparent: Option<TraceContext>,
+    /// The users who wrote the message (G12).
+    pub authors: Authors,
 }
 
 impl NewMessage {
-    /// Creates a message without options.
-    pub fn new(message_id: MessageId, text: Arc<str>, digest: Digest) -> Self {
-        Self { message_id, text, digest, preflight: None, workflow: None, traceparent: None }
+    /// Creates a message of one author without options.
+    pub fn new(author: UserId, message_id: MessageId, text: Arc<str>, digest: Digest) -> Self {
+        let (preflight, workflow, traceparent) = (None, None, None);
+        let authors = author.into();
+        Self { message_id, text, digest, preflight, workflow, traceparent, authors }
     }
 }
 

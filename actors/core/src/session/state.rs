@@ -3,6 +3,7 @@
 use super::{ClosedApprovals, EventRecord, RunStopReason, Submissions, evolve};
 use crate::{
     approval::{ClosedApproval, Grant, OpenApproval},
+    authors::Authors,
     budget::{BudgetRaise, ToolCosts},
     call::{Call, CallPhase},
     context::{READ_SKILL_TOOL, StartedWorkflow},
@@ -18,7 +19,7 @@ use crate::{
     usage::ModelUsage,
 };
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
 };
 
@@ -118,6 +119,8 @@ pub struct ActiveState {
     pub workflow_settings: Option<Arc<Settings>>,
     /// Queued messages, oldest first.
     pub queue: VecDeque<QueuedMessage>,
+    /// The authors of the message that was accepted last, for the run that it starts.
+    pub accepted_authors: Authors,
     /// The active run.
     pub run: Option<Run>,
     /// The open approvals.
@@ -163,6 +166,8 @@ pub struct QueuedMessage {
     pub workflow: Option<Arc<StartedWorkflow>>,
     /// The trace span in which the message was sent (A4).
     pub traceparent: Option<TraceContext>,
+    /// The users who wrote a part of the message (G12).
+    pub authors: Authors,
 }
 
 /// The active run of a session.
@@ -201,6 +206,9 @@ pub struct Run {
     pub workflow: Option<Arc<StartedWorkflow>>,
     /// The trace span in which the run was requested (A4).
     pub traceparent: Option<TraceContext>,
+    /// The users who wrote a part of the run's messages, including delivered steering messages
+    /// (G12).
+    pub authors: Authors,
     /// The state of compaction.
     pub compaction: CompactionPhase,
     /// The time at which the run started.
@@ -260,6 +268,13 @@ impl Run {
     pub fn can_use_tool(&self, tool: &str) -> bool {
         let is_permitted = |workflow: &Arc<StartedWorkflow>| workflow.can_use_tool(tool);
         tool == READ_SKILL_TOOL || self.workflow.as_ref().is_none_or(is_permitted)
+    }
+
+    /// Returns the users who determined the arguments of a call: those who edited the call, and the
+    /// approver who edited the run's preflight plan, which the model follows (G12).
+    pub fn editors(&self, call: &Call) -> BTreeSet<UserId> {
+        let plan = self.preflight.approved().filter(|plan| plan.is_edited());
+        call.editors.iter().chain(plan.map(|plan| &plan.by)).cloned().collect()
     }
 
     /// Returns true while the run still needs a preflight plan. A model attempt in progress is then

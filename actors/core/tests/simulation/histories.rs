@@ -550,8 +550,9 @@ impl HistoryBuilder {
         let on_busy = OnBusy::Queue;
         let text = "How much is it?".into();
         let workflow = (message_id.as_str() == "u3").then(|| Arc::new(rules::full_workflow()));
+        let author = user("ann");
         let message =
-            NewMessage { preflight, workflow, ..NewMessage::new(message_id, text, digest) };
+            NewMessage { preflight, workflow, ..NewMessage::new(author, message_id, text, digest) };
         self.apply_input(Input::SubmitMessage { message, on_busy });
     }
 

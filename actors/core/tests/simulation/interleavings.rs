@@ -122,7 +122,7 @@ fn start_with_plan(
     let (text, digest) = ("go".into(), Digest::hash_bytes(b"go"));
     simulation
         .apply_input(Input::SubmitMessage {
-            message: NewMessage::new(message_id, text, digest),
+            message: NewMessage::new(user("ann"), message_id, text, digest),
             on_busy: OnBusy::Queue,
         })
         .expect("the session is idle");

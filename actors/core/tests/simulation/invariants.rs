@@ -1,12 +1,12 @@
 //! Checks the invariants that are visible in the log, as each event is appended.
 
-use crate::queue::QueueTracker;
+use crate::{critical_calls::CriticalCallTracker, queue::QueueTracker};
 use greenroom_core::{
     approval::{ApprovalSubject, Resolution},
     call::CallFailureReason,
     ids::{ApprovalId, AttemptId, CallId, GrantId, MessageId, RunId, Seq},
     json::Digest,
-    policy::Risk,
+    policy::{CriticalRule, Risk},
     preflight::ApprovedPreflightStep,
     session::{CallAuthorization, Effect, EventRecord, RunFailureCode, SessionEvent},
 };
@@ -25,6 +25,7 @@ pub(crate) struct InvariantChecker {
     pub(crate) calls: BTreeMap<CallId, CallTrack>,
     approvals: BTreeMap<ApprovalId, ApprovalTrack>,
     pub(crate) queue: QueueTracker,
+    pub(crate) critical_calls: CriticalCallTracker,
     queued_runs: VecDeque<RunId>,
     /// Steering messages of the active run, with the runs that they get if it ends before delivery.
     steering: VecDeque<(MessageId, RunId)>,
@@ -49,6 +50,8 @@ pub(crate) struct CallTrack {
     pub(crate) digest: Digest,
     repeatable: bool,
     approval_id: Option<ApprovalId>,
+    /// Digest of an approved edit that still needs another approval (G12).
+    edited: Option<Digest>,
     /// The approval about the call's unknown outcome.
     unknown_outcome_approval: Option<ApprovalId>,
     /// Number of `retry` answers to that approval.
@@ -75,8 +78,9 @@ struct RunTrack {
 }
 
 impl InvariantChecker {
-    pub(crate) fn new(max_steps: u32) -> Self {
-        Self { max_steps, ..Self::default() }
+    pub(crate) fn new(max_steps: u32, rule: CriticalRule) -> Self {
+        let critical_calls = CriticalCallTracker::new(rule);
+        Self { max_steps, critical_calls, ..Self::default() }
     }
 
     pub(crate) fn check_event(&mut self, record: &EventRecord) {
@@ -85,6 +89,7 @@ impl InvariantChecker {
         self.head = record.seq;
         self.check_messages(record);
         self.queue.check_event(record);
+        self.critical_calls.check_event(record);
         self.check_runs(record);
         let cancelled = matches!(record.event, SessionEvent::RunCancelled { .. });
         let accepted = matches!(record.event, SessionEvent::MessageAccepted { .. });
@@ -247,6 +252,7 @@ impl InvariantChecker {
                 digest: *digest,
                 repeatable: *repeatable,
                 approval_id: None,
+                edited: None,
                 unknown_outcome_approval: None,
                 retry_answers: 0,
                 reserved: false,
@@ -296,6 +302,8 @@ impl InvariantChecker {
                 None => call.digest,
             };
             assert_eq!(expected, *digest, "G8: other arguments were allowed");
+            let edited = call.edited.take().unwrap_or(expected);
+            assert_eq!(edited, *digest, "G8: other arguments than edited were allowed");
             assert!(edit.is_none() || required_approval.is_some(), "G8: edited without approval");
             (call.allowed, call.digest) = (Some(*digest), *digest);
         }
@@ -410,16 +418,20 @@ impl InvariantChecker {
             }
             for step in approval.steps() {
                 let call = self.open_call(step.call_id);
-                assert_eq!(call.digest, step.digest, "G8: shown with other arguments");
+                let current = call.edited.unwrap_or(call.digest);
+                assert_eq!(current, step.digest, "G8: shown with other arguments");
                 // An allowed call may need approval again; then the new decision applies.
                 let previous = call.approval_id.replace(approval.approval_id);
-                assert!(previous.is_none() || call.allowed.is_some(), "approval requested twice");
+                let is_first = previous.is_none() && call.edited.is_none();
+                let is_again = call.allowed.is_some() || call.edited.is_some();
+                assert!(is_first || is_again, "approval requested twice");
                 call.allowed = None;
             }
             let track = ApprovalTrack { steps, ..ApprovalTrack::default() };
             assert!(self.approvals.insert(approval.approval_id, track).is_none());
         }
         if let E::ApprovalDecided { approval_id, steps, answer, closed } = &record.event {
+            let mut edited = Vec::new();
             let approval = self.open_approval(*approval_id);
             approval.resolution = answer.as_ref().map(|answer| answer.resolution.clone());
             let is_plan = !approval.steps.is_empty();
@@ -428,9 +440,15 @@ impl InvariantChecker {
                 assert!(approval.steps.contains(&step.call_id), "a step of another plan");
                 let first = approval.decided.insert(step.call_id, step.approved);
                 assert_eq!(first, None, "G8: a second decision on a step");
+                if step.edited.is_some() {
+                    edited.push((step.call_id, step.digest));
+                }
             }
             assert_eq!(*closed, approval.decided.len() == approval.steps.len());
             approval.is_closed = *closed;
+            for (call_id, digest) in edited {
+                self.open_call(call_id).edited = Some(digest);
+            }
         }
         if let E::ApprovalExpired { approval_id } = &record.event {
             let approval = self.open_approval(*approval_id);

@@ -4,6 +4,7 @@
 use crate::{
     rng::SeededRng,
     session_simulation::{SessionSimulation, user},
+    users::random_user,
 };
 use greenroom_core::{
     ids::{MessageId, RunId},
@@ -100,7 +101,7 @@ impl SessionSimulation {
         let change = QueuedMessageChange { text: text.into(), digest, preflight };
         let was_waiting = self.invariants.queue.is_waiting(&message_id);
         let update = self.invariants.queue.update_of(&message_id);
-        let (id, by) = (message_id.clone(), user("ann"));
+        let (id, by) = (message_id.clone(), random_user(chance));
         let result = self.apply_input(Input::ChangeQueuedMessage { message_id: id, change, by });
         match result {
             Ok(decision) => {

@@ -11,8 +11,9 @@ use greenroom_core::{
     env::Rules,
     ids::{AgentName, ToolName},
     policy::{
-        Autonomy, BUILT_IN_SERVER, BudgetLimit, BudgetPeriod, Catalog, CostRule, Expression,
-        MatrixPreset, Risk, RiskSource, ServerProfile, Settings, Tool, ToolRegistry, schema,
+        Autonomy, BUILT_IN_SERVER, BudgetLimit, BudgetPeriod, Catalog, CostRule, CriticalRule,
+        Expression, MatrixPreset, Risk, RiskSource, ServerProfile, Settings, Tool, ToolRegistry,
+        schema,
     },
     trace_context::TraceContext,
 };
@@ -41,7 +42,14 @@ pub(crate) fn random_rules(chance: &mut SeededRng) -> Rules {
     rules.parallel_calls_max = *chance.pick(&[1, 2, 3, 8]);
     rules.queued_messages_max = *chance.pick(&[0, 1, 4]);
     rules.model_retry.retries_max = *chance.pick(&[0, 1, 3]);
+    rules.critical = critical_rule(chance);
     rules
+}
+
+/// Creates a random rule for critical calls; often none (G12).
+pub(crate) fn critical_rule(chance: &mut SeededRng) -> CriticalRule {
+    let min_role = *chance.pick(&[None, None, Some(Role::Approver)]);
+    CriticalRule { min_role, four_eyes: chance.one_in(2) }
 }
 
 /// Unit of the tools' costs.

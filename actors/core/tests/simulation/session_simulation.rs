@@ -71,7 +71,7 @@ impl SessionSimulation {
 
     pub(crate) fn with_rules(seed: u64, rules: Rules) -> Self {
         let session_id = SessionId(Uuid::from_u128(u128::from(seed)));
-        let invariants = InvariantChecker::new(rules.agent.max_steps);
+        let invariants = InvariantChecker::new(rules.agent.max_steps, rules.critical);
         Self {
             state: SessionState::new(session_id),
             replayed_state: SessionState::new(session_id),
@@ -154,7 +154,8 @@ impl SessionSimulation {
             }
             91 => self.spent_elsewhere += *chance.pick(&[0.5, 3.0]),
             92..98 => self.advance_time(chance),
-            98 if chance.one_in(2) => self.change_tools(chance),
+            98 if chance.one_in(3) => self.change_tools(chance),
+            98 if chance.one_in(2) => self.change_critical_rule(chance),
             98 => self.locks.toggle_other_session(chance),
             _ => {
                 if chance.one_in(6) {

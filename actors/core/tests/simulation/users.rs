@@ -10,7 +10,7 @@ use greenroom_core::{
         ApprovalSubject, DeadlineAction, ElicitationMode, GrantRequest, OpenApproval, PlanStep,
         Resolution, Role, Surface, ToolElicitation,
     },
-    ids::{ApprovalId, CallId, GrantId, MessageId, RunId, Seq},
+    ids::{ApprovalId, CallId, GrantId, MessageId, RunId, Seq, UserId},
     json::Digest,
     model::completion::Completion,
     preflight::ChecklistStepEdit,
@@ -53,6 +53,7 @@ impl SessionSimulation {
                 preflight: *chance.pick(&[None, None, Some(true), Some(false)]),
                 workflow: chance.one_in(4).then(|| rules::workflow(chance)),
                 traceparent: rules::traceparent(chance),
+                authors: random_user(chance).into(),
             },
             on_busy,
         };
@@ -93,6 +94,7 @@ impl SessionSimulation {
                 preflight: *chance.pick(&[None, Some(true)]),
                 workflow: None,
                 traceparent: rules::traceparent(chance),
+                authors: random_user(chance).into(),
             },
             by: user("bob"),
             partial,
@@ -140,6 +142,7 @@ impl SessionSimulation {
                 preflight: *chance.pick(&[None, Some(true)]),
                 workflow: None,
                 traceparent: None,
+                authors: random_user(chance).into(),
             },
             on_busy: *chance.pick(&[OnBusy::Queue, OnBusy::Reject]),
         };
@@ -351,7 +354,7 @@ impl SessionSimulation {
         } else {
             ApprovalAnswer::Overall { approved: chance.one_in(2), reason: None }
         };
-        match self.send_answer(approval_id, answer, None, chance) {
+        match self.send_answer(approval_id, answer.clone(), None, chance) {
             Ok(decision) => {
                 assert_eq!(decision.reply, Reply::Answered { closed: true, repeated: false });
             }
@@ -359,11 +362,28 @@ impl SessionSimulation {
             Err(Rejection::RoleRequired { role }) => assert!(role > Role::User),
             // A retry of a call that the policy denies by now.
             Err(Rejection::InvalidAnswer { .. }) => {}
+            // G12: another user can answer.
+            Err(Rejection::ApproverRequired { .. } | Rejection::FourEyes { .. }) => {
+                let result = self.answer_as(user("zoe"), Role::Approver, approval_id, answer);
+                assert!(!result.is_err_and(|rejection| rejection.is_missing_right()));
+            }
             Err(rejection) => {
                 assert_eq!(rejection, Rejection::ApprovalExpired);
                 assert!(deadline.is_some_and(|due| due <= self.now));
             }
         }
+    }
+
+    fn answer_as(
+        &mut self,
+        by: UserId,
+        role: Role,
+        approval_id: ApprovalId,
+        answer: ApprovalAnswer,
+    ) -> Result<Decision, Rejection> {
+        let (for_session, surface) = (None, Surface::Rest);
+        let input = Input::AnswerApproval { approval_id, answer, for_session, by, role, surface };
+        self.apply_input(input)
     }
 
     fn send_answer(
@@ -373,7 +393,7 @@ impl SessionSimulation {
         for_session: Option<GrantRequest>,
         chance: &mut SeededRng,
     ) -> Result<Decision, Rejection> {
-        let by = user(["ann", "bob"][chance.next_below(2)]);
+        let by = random_user(chance);
         let surfaces = [Surface::Rest, Surface::Websocket, Surface::Cli, Surface::Dashboard];
         self.apply_input(Input::AnswerApproval {
             approval_id,
@@ -384,6 +404,11 @@ impl SessionSimulation {
             surface: *chance.pick(&surfaces),
         })
     }
+}
+
+/// Returns the owner, who answers in any role, or another user, who may write messages as well.
+pub(crate) fn random_user(chance: &mut SeededRng) -> UserId {
+    user(["ann", "ann", "bob", "carl"][chance.next_below(4)])
 }
 
 /// Returns a valid answer to an approval without steps.

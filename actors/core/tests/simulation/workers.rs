@@ -180,6 +180,12 @@ impl SessionSimulation {
         }
     }
 
+    /// G12: the configuration changes between the approval and the start of a call.
+    pub(crate) fn change_critical_rule(&mut self, chance: &mut SeededRng) {
+        self.rules.critical = rules::critical_rule(chance);
+        self.invariants.critical_calls.rule = self.rules.critical;
+    }
+
     pub(crate) fn change_tools(&mut self, chance: &mut SeededRng) {
         let servers = match chance.one_in(2) {
             true => rules::ServerSet::OneDisconnected,

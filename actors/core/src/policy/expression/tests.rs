@@ -1,7 +1,7 @@
 //! Tests of expressions: results, errors, and bounds for hostile expressions.
 
 use super::*;
-use crate::policy::{EffectiveCeiling, JudgeContext, Matrix, Settings};
+use crate::policy::{CriticalRule, EffectiveCeiling, JudgeContext, Matrix, Settings};
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 
@@ -21,6 +21,7 @@ fn try_context(arguments: &Json, settings: &Settings) -> Result<ExpressionContex
         settings,
         ceiling: EffectiveCeiling::UNLIMITED,
         matrix: &matrix,
+        critical: CriticalRule::default(),
         headless: false,
         user: "ann",
         session: "s-1",

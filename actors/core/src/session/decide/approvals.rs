@@ -74,9 +74,12 @@ impl DecisionBuilder<'_> {
                     let problem = "only steps of a plan can be approved for the session";
                     return Err(Rejection::InvalidGrant { problem: problem.to_owned() });
                 }
-                let Respondent { by, surface, .. } = respondent.clone();
+                if let ApprovalSubject::UnknownOutcome(request) = subject {
+                    self.ensure_may_resolve(request, respondent)?;
+                }
+                let Respondent { by, surface, role } = respondent.clone();
                 let answer = RecordedAnswer { resolution, reason, by, surface, at: self.env.now };
-                self.resolve(&open, answer)?
+                self.resolve(&open, answer, role)?
             }
             (subject, _) => {
                 let allowed = subject.kind().allowed_answers();
@@ -108,15 +111,21 @@ impl DecisionBuilder<'_> {
         }
     }
 
-    /// Applies an answer to an approval without steps, which it decides completely.
-    fn resolve(&mut self, open: &OpenApproval, answer: RecordedAnswer) -> Result<Reply, Rejection> {
+    /// Applies an answer to an approval without steps, which it decides completely. `role` is the
+    /// role of the human who answers.
+    fn resolve(
+        &mut self,
+        open: &OpenApproval,
+        answer: RecordedAnswer,
+        role: Role,
+    ) -> Result<Reply, Rejection> {
         let approval_id = open.approval.approval_id;
         match &open.approval.subject {
             ApprovalSubject::Budget(request) => {
                 self.resolve_budget_raise(approval_id, request, answer)?
             }
             ApprovalSubject::UnknownOutcome(request) => {
-                self.resolve_unknown_outcome(approval_id, request, answer)?
+                self.resolve_unknown_outcome(approval_id, request, answer, role)?
             }
             ApprovalSubject::Preflight(checklist) => {
                 self.resolve_preflight(approval_id, checklist, answer)?;

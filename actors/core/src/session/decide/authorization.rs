@@ -123,7 +123,16 @@ impl DecisionBuilder<'_> {
         let tool = match self.lookup_tool(&call) {
             ToolLookup::Available(tool) => tool,
             // The tool may be available again when the attempt reaches its server.
-            ToolLookup::Unavailable => return None,
+            ToolLookup::Unavailable if self.is_approval_sufficient(&call, call.risk) => {
+                return None;
+            }
+            // An approval can't be requested without the tool.
+            ToolLookup::Unavailable => {
+                let error = "the tool is unavailable, and its call needs another approval";
+                let reason = CallFailureReason::Unavailable;
+                self.fail_call(call_id, reason, error.to_owned(), false);
+                return Some(AuthorizationOutcome::Settled);
+            }
             ToolLookup::Removed => {
                 let reason = format!("{} is no longer one of this agent's tools", call.tool);
                 self.deny_call(call_id, Denial { reason, required_level: None });
@@ -143,7 +152,9 @@ impl DecisionBuilder<'_> {
                 self.try_reserve_once(&call, cost)
             }
             Verdict::Ask { cost, .. }
-                if call.authorized_by == AuthorizationSource::Human && tool.risk <= call.risk =>
+                if call.authorized_by == AuthorizationSource::Human
+                    && tool.risk <= call.risk
+                    && self.is_approval_sufficient(&call, tool.risk) =>
             {
                 self.try_reserve_once(&call, cost)
             }
@@ -310,6 +321,7 @@ impl DecisionBuilder<'_> {
             settings,
             ceiling,
             matrix: &rules.matrix,
+            critical: rules.critical,
             headless: rules.agent.headless,
             user: self.session.metadata.as_ref().map_or("", |metadata| metadata.owner.as_str()),
             session,

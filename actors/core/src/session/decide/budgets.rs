@@ -1,6 +1,6 @@
 //! Budgets: computes what is spent and left, reserves costs, and requests raises (G6).
 
-use super::{DecisionBuilder, Rejection, authorization::ToolLookup};
+use super::{DecisionBuilder, Rejection, authorization::ToolLookup, plans::PlanStepDraft};
 use crate::{
     approval::{ApprovalSubject, BudgetRaiseRequest, RecordedAnswer, Resolution},
     budget::{
@@ -269,9 +269,9 @@ impl DecisionBuilder<'_> {
     }
 
     /// Reserves the costs of calls that waited for a raise. The calls were allowed before; a call
-    /// that the policy now denies is denied.
+    /// that the policy now denies is denied, and a call that is critical now may need approval.
     fn reserve_waiting_calls(&mut self, calls: &[CallId]) {
-        let mut over_budget = Vec::new();
+        let (mut over_budget, mut drafts) = (Vec::new(), Vec::new());
         for call_id in calls {
             let Some(call) = self.call(*call_id) else { continue };
             let arguments = call.effective_arguments().to_value();
@@ -287,6 +287,20 @@ impl DecisionBuilder<'_> {
                     self.deny_call(*call_id, denial);
                     continue;
                 }
+                // A raise does not replace the approval of a critical call (G12).
+                Verdict::Ask { reason, cost, exceeds_budget }
+                    if !self.is_approval_sufficient(call, tool.risk) =>
+                {
+                    drafts.push(PlanStepDraft {
+                        call_id: *call_id,
+                        tool,
+                        reason,
+                        cost,
+                        exceeds_budget,
+                        edited: None,
+                    });
+                    continue;
+                }
                 Verdict::Allow { cost, .. }
                 | Verdict::Ask { cost, .. }
                 | Verdict::OverBudget { cost, .. } => cost,
@@ -299,6 +313,7 @@ impl DecisionBuilder<'_> {
                 }
             }
         }
+        self.request_plan_approval(drafts);
         self.request_budget_raises(over_budget);
     }
 

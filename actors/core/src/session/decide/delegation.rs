@@ -7,6 +7,7 @@
 
 use super::{DecisionBuilder, Rejection, Reply};
 use crate::{
+    authors::Authors,
     budget::{Budget, BudgetScope, rounded_down},
     call::Call,
     delegation::{
@@ -102,9 +103,21 @@ impl DecisionBuilder<'_> {
             child: Some(ChildRef { session_id: child, agent: agent.clone() }),
         });
         let traceparent = TraceContext::for_attempt(run_id, run_trace, attempt_id);
-        let task = ChildTask { child, agent, prompt: task, owner, settings, parent, traceparent };
+        let authors = self.child_authors(call);
+        let prompt = task;
+        let task =
+            ChildTask { child, agent, prompt, owner, settings, parent, authors, traceparent };
         self.effects.push(Effect::StartChild { attempt_id, task: Arc::new(task), after_seq });
         Some(())
+    }
+
+    /// Returns the users who wrote a part of the task of a delegated call. An edit of the call
+    /// changes the task (G12).
+    fn child_authors(&self, call: &Call) -> Authors {
+        let Some(run) = &self.active.run else { return Authors::default() };
+        let mut authors = run.authors.clone();
+        run.editors(call).iter().for_each(|editor| authors.add(editor));
+        authors
     }
 
     /// Returns this session as the parent of the child that works for that call.

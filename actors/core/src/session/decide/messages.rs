@@ -37,8 +37,16 @@ impl DecisionBuilder<'_> {
         if self.active.queue.len() + steering >= limit {
             return Err(Rejection::QueueFull { limit });
         }
-        let QueuedMessage { message_id, text, digest, preflight, workflow, traceparent, .. } =
-            message;
+        let QueuedMessage {
+            message_id,
+            text,
+            digest,
+            preflight,
+            workflow,
+            traceparent,
+            authors,
+            run_id: _,
+        } = message;
         let queued = |steers| SessionEvent::MessageQueued {
             message_id,
             text,
@@ -47,6 +55,7 @@ impl DecisionBuilder<'_> {
             preflight,
             workflow,
             traceparent,
+            authors,
         };
         if is_steering {
             let after_decision = !self.active.approvals.is_empty();
@@ -75,11 +84,21 @@ impl DecisionBuilder<'_> {
 
     /// Assigns a run id to the message and decides if its run starts with a preflight.
     fn to_queued_message(&self, message: NewMessage) -> QueuedMessage {
-        let NewMessage { message_id, text, digest, preflight, workflow, traceparent } = message;
+        let NewMessage { message_id, text, digest, preflight, workflow, traceparent, authors } =
+            message;
         let run_id = RunId(self.env.uuid());
         // A workflow may only narrow: if it requires a preflight, the message can't turn it off.
         let preflight = requires_preflight(workflow.as_deref()) || self.should_preflight(preflight);
-        QueuedMessage { message_id, run_id, text, digest, preflight, workflow, traceparent }
+        QueuedMessage {
+            message_id,
+            run_id,
+            text,
+            digest,
+            preflight,
+            workflow,
+            traceparent,
+            authors,
+        }
     }
 
     /// Returns the message's preflight option, or the session's setting if it has none.
@@ -110,6 +129,7 @@ impl DecisionBuilder<'_> {
             preflight: None,
             workflow: None,
             traceparent: Some(task.traceparent),
+            authors: task.authors.clone(),
         });
         self.start_immediately(message)
     }
@@ -122,11 +142,19 @@ impl DecisionBuilder<'_> {
     }
 
     pub(super) fn start_run(&mut self, message: QueuedMessage) {
-        let QueuedMessage { message_id, run_id, text, digest, preflight, workflow, traceparent } =
-            message;
+        let QueuedMessage {
+            message_id,
+            run_id,
+            text,
+            digest,
+            preflight,
+            workflow,
+            traceparent,
+            authors,
+        } = message;
         let title = self.derive_title(&text, workflow.as_deref());
         let accepted =
-            SessionEvent::MessageAccepted { message_id: message_id.clone(), text, digest };
+            SessionEvent::MessageAccepted { message_id: message_id.clone(), text, digest, authors };
         self.emit_for(Some(run_id), None, accepted);
         let started =
             SessionEvent::RunStarted { message_id, preflight, workflow, title, traceparent };
@@ -146,8 +174,8 @@ impl DecisionBuilder<'_> {
     /// Adds the steering messages that arrived during the previous step to the conversation (S4).
     pub(super) fn deliver_steering(&mut self) {
         let Some(run) = &self.active.run else { return };
-        for QueuedMessage { message_id, text, digest, .. } in run.steering.clone() {
-            self.emit(SessionEvent::MessageAccepted { message_id, text, digest });
+        for QueuedMessage { message_id, text, digest, authors, .. } in run.steering.clone() {
+            self.emit(SessionEvent::MessageAccepted { message_id, text, digest, authors });
         }
     }
 }

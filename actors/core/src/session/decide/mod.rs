@@ -10,6 +10,7 @@
 //! | [`authorization`] | none; authorizes calls when they are proposed and before each attempt |
 //! | [`approvals`] | answers and passed deadlines |
 //! | [`plans`] | answers to plans |
+//! | [`critical_calls`] | none; checks who may approve critical calls |
 //! | [`delegation`] | child sessions and their events |
 //! | [`compaction`] | none; summarises the conversation between steps |
 //! | [`preflight`] | answers to preflights; requests the plan before the first step |
@@ -31,6 +32,7 @@ mod calls;
 mod cancel;
 mod ceilings;
 mod compaction;
+mod critical_calls;
 mod delegation;
 mod elicitations;
 mod exclusive_locks;

@@ -8,11 +8,12 @@ use super::{
 use crate::{
     approval::{
         ApprovalOutcome, ApprovalSubject, ArgumentEdit, ClosedApproval, GrantRequest, OpenApproval,
-        PlanStep, PlanStepDecision, RedactionPlaceholderError, validate_no_placeholders,
+        PlanStep, PlanStepDecision, RedactionPlaceholderError, Role, validate_no_placeholders,
     },
     call::CallFailureReason,
     ids::{ApprovalId, CallId, UserId},
     json::Digest,
+    limits::EDITORS_MAX,
     policy::{Cost, Denial, Risk, Tool, Verdict},
     session::{ApprovalAnswer, CallAuthorization, PlanStepAnswer, SessionEvent},
 };
@@ -93,7 +94,7 @@ impl DecisionBuilder<'_> {
             self.emit_for(None, None, SessionEvent::GrantAdded { grant });
         }
         let apply = |(step, decision): (&PlanStep, PlanStepDecision)| {
-            (step.call_id, self.apply_step_decision(approval_id, step, decision))
+            (step.call_id, self.apply_step_decision(approval_id, step, decision, respondent.role))
         };
         let outcomes = decisions.into_iter().map(apply).collect();
         self.request_approvals(outcomes);
@@ -112,8 +113,11 @@ impl DecisionBuilder<'_> {
             let problem = placeholder.to_string();
             Rejection::InvalidEdit { call_id: step.call_id, problem }
         })?;
+        if answer.approved {
+            self.ensure_may_approve_step(step, edited.is_some(), respondent)?;
+        }
         if let Some(arguments) = &edited {
-            self.validate_edit(step, &answer, arguments)?;
+            self.validate_edit(step, &answer, arguments, &respondent.by)?;
         }
         let PlanStepAnswer { call_id, approved, reason, arguments: _ } = answer;
         Ok(PlanStepDecision {
@@ -134,11 +138,15 @@ impl DecisionBuilder<'_> {
         step: &PlanStep,
         answer: &PlanStepAnswer,
         arguments: &Value,
+        editor: &UserId,
     ) -> Result<(), Rejection> {
         let call_id = step.call_id;
         let invalid = |problem: String| Err(Rejection::InvalidEdit { call_id, problem });
         if !answer.approved {
             return invalid("a rejection can't have edited arguments".to_owned());
+        }
+        if self.is_editor_limit_reached(call_id, editor) {
+            return invalid(format!("{EDITORS_MAX} users edited the call; this is the limit"));
         }
         let Some(tool) = self.tool(&step.tool) else {
             return invalid("the tool is no longer available".to_owned());
@@ -158,13 +166,15 @@ impl DecisionBuilder<'_> {
     }
 
     /// Applies the decision on a step: allows an approved call, or fails a rejected one. An
-    /// approved call that the policy now denies is denied. If its risk is now higher than shown, it
-    /// needs another approval; if its cost no longer fits a budget, it needs a raise.
+    /// approved call that the policy now denies is denied. If its risk is now higher than shown, or
+    /// an edit needs a second user (G12), it needs another approval; if its cost no longer fits a
+    /// budget, it needs a raise.
     fn apply_step_decision(
         &mut self,
         approval_id: ApprovalId,
         step: &PlanStep,
         decision: PlanStepDecision,
+        role: Role,
     ) -> AuthorizationOutcome {
         let PlanStepDecision { call_id, approved, reason, edited, .. } = decision.clone();
         if !approved {
@@ -176,6 +186,7 @@ impl DecisionBuilder<'_> {
             return AuthorizationOutcome::Settled;
         }
         let Some(call) = self.call(call_id).cloned() else { return AuthorizationOutcome::Settled };
+        let is_edited = edited.is_some();
         let arguments = edited.unwrap_or_else(|| step.arguments.clone());
         let tool = match self.lookup_tool(&call) {
             ToolLookup::Available(tool) => tool,
@@ -185,7 +196,8 @@ impl DecisionBuilder<'_> {
             }
             // The approval holds; the call is authorized again when its server is back.
             ToolLookup::Unavailable => {
-                return self.allow_approved_call(approval_id, step, decision, step.cost.clone());
+                let cost = step.cost.clone();
+                return self.allow_approved_call(approval_id, step, decision, role, cost);
             }
         };
         if let Err(error) = tool.validate(&arguments) {
@@ -209,11 +221,25 @@ impl DecisionBuilder<'_> {
                     edited,
                 });
             }
+            Verdict::Ask { reason: why, cost, exceeds_budget }
+                if is_edited && self.requires_second_user(&tool) =>
+            {
+                let by = &decision.by;
+                let reason = format!("{why}; the arguments were edited by {by}");
+                return AuthorizationOutcome::NeedsApproval(PlanStepDraft {
+                    call_id,
+                    tool,
+                    reason,
+                    cost,
+                    exceeds_budget,
+                    edited: Some(arguments),
+                });
+            }
             Verdict::Allow { cost, .. }
             | Verdict::Ask { cost, .. }
             | Verdict::OverBudget { cost, .. } => cost,
         };
-        self.allow_approved_call(approval_id, step, decision, cost)
+        self.allow_approved_call(approval_id, step, decision, role, cost)
     }
 
     /// Allows an approved call and reserves its cost.
@@ -222,6 +248,7 @@ impl DecisionBuilder<'_> {
         approval_id: ApprovalId,
         step: &PlanStep,
         decision: PlanStepDecision,
+        role: Role,
         cost: Option<Cost>,
     ) -> AuthorizationOutcome {
         let PlanStepDecision { call_id, reason, by, edited, .. } = decision;
@@ -229,7 +256,8 @@ impl DecisionBuilder<'_> {
         // The arguments were edited in this answer, or before the call needed another approval.
         let is_edited = self.call(call_id).is_some_and(|call| !call.digest.matches(&arguments));
         let edit = is_edited.then(|| ArgumentEdit { arguments: arguments.clone(), reason });
-        self.allow_call(call_id, &arguments, CallAuthorization::Approval { approval_id, by }, edit);
+        let by = CallAuthorization::Approval { approval_id, by, role: Some(role) };
+        self.allow_call(call_id, &arguments, by, edit);
         let is_reserved = self.call(call_id).is_some_and(|call| call.reservation.is_some());
         match cost.filter(|_| !is_reserved) {
             Some(cost) if !step.exceeds_budget && !self.has_room_for(&cost) => {

@@ -145,7 +145,10 @@ impl DecisionBuilder<'_> {
             }
             Verdict::Ask { cost, .. } => {
                 (checklist_step.cost, checklist_step.needs_approval) = (cost, true);
-                if checklist_step.arguments.is_none() && tool.risk > Risk::WriteLowRisk {
+                if self.is_subject_to_critical_rule(&tool) {
+                    let warning = "the call is critical and will need its own approval";
+                    notes.warn(position, warning);
+                } else if checklist_step.arguments.is_none() && tool.risk > Risk::WriteLowRisk {
                     let warning = "no arguments are given; the call will need approval";
                     notes.warn(position, warning);
                 }
@@ -322,7 +325,7 @@ impl DecisionBuilder<'_> {
         let Some(name) = tool_name else { return Err("arguments require a tool".to_owned()) };
         let missing = || format!("there is no tool named `{}`", truncate(name, 128));
         let tool = self.tool(name).ok_or_else(missing)?;
-        // The rules for answering critical approvals were checked against the step as shown (G12).
+        // Only a critical step that the plan showed can be approved.
         if tool.risk == Risk::Critical && shown_risk != Risk::Critical {
             return Err(format!("{name} is critical; an edit can't add a critical call to a plan"));
         }
@@ -340,12 +343,16 @@ impl DecisionBuilder<'_> {
     }
 
     /// Returns the authorization by a step of the run's approved plan that covers the call. It
-    /// replaces an approval and never overrides a denial: the policy is evaluated first.
+    /// replaces an approval and never overrides a denial: the policy is evaluated first. It does not
+    /// cover a call to which the rule for critical calls applies (G12).
     pub(super) fn preflight_authorization(
         &self,
         tool: &Tool,
         arguments: &Value,
     ) -> Option<CallAuthorization> {
+        if self.is_subject_to_critical_rule(tool) {
+            return None;
+        }
         let plan = self.active.run.as_ref()?.preflight.approved()?;
         let step = plan.covering_step(tool, arguments)?;
         Some(CallAuthorization::Preflight {

@@ -4,6 +4,7 @@ use crate::{
     approval::{PlanStepDecision, RecordedAnswer, Resolution, Role},
     ids::{ApprovalId, CallId, GrantId, MessageId, RunId, SessionId},
     policy::CeilingExceeded,
+    policy::InvolvedParty,
     scrub::REDACTED,
 };
 
@@ -128,6 +129,22 @@ pub enum Rejection {
         /// The lowest role that may answer.
         role: Role,
     },
+    /// The call is critical, and the role of the user is too low (G12).
+    #[error("`{tool}` is critical: approval requires the role `{role}`")]
+    ApproverRequired {
+        /// The tool of the call.
+        tool: String,
+        /// The lowest role that may approve.
+        role: Role,
+    },
+    /// The call is critical, and another user must approve it (G12).
+    #[error("`{tool}` is critical: approval requires {party}")]
+    FourEyes {
+        /// The tool of the call.
+        tool: String,
+        /// The reason why the user may not approve.
+        party: InvolvedParty,
+    },
     /// The approval's last deadline has passed (G10).
     #[error("the approval has expired: its deadline has passed")]
     ApprovalExpired,
@@ -169,6 +186,16 @@ pub enum Rejection {
     /// The answer decides no step, or decides a step twice.
     #[error("the answer must decide at least one step, and no step twice")]
     AmbiguousAnswer,
+}
+
+impl Rejection {
+    /// Returns true if another user may do what was rejected.
+    pub fn is_missing_right(&self) -> bool {
+        matches!(
+            self,
+            Self::RoleRequired { .. } | Self::ApproverRequired { .. } | Self::FourEyes { .. }
+        )
+    }
 }
 
 /// Describes the decision that was taken first: "already approved by ann". If the decisions on the

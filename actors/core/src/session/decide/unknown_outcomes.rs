@@ -4,7 +4,7 @@
 
 use super::{DecisionBuilder, Rejection, authorization::ToolLookup, plans::PlanStepDraft};
 use crate::{
-    approval::{ApprovalSubject, RecordedAnswer, Resolution, UnknownOutcome},
+    approval::{ApprovalSubject, RecordedAnswer, Resolution, Role, UnknownOutcome},
     call::{CallFailureReason, ToolOutput},
     ids::{ApprovalId, CallId},
     json::validate_value,
@@ -47,6 +47,7 @@ impl DecisionBuilder<'_> {
         approval_id: ApprovalId,
         request: &UnknownOutcome,
         answer: RecordedAnswer,
+        role: Role,
     ) -> Result<(), Rejection> {
         let call_id = request.call_id;
         let (resolution, by) = (answer.resolution.clone(), answer.by.clone());
@@ -93,7 +94,8 @@ impl DecisionBuilder<'_> {
                     }
                     Verdict::Ask { .. } | Verdict::Allow { .. } | Verdict::OverBudget { .. } => {
                         self.emit_answer(approval_id, answer);
-                        let authorization = CallAuthorization::Approval { approval_id, by };
+                        let authorization =
+                            CallAuthorization::Approval { approval_id, by, role: Some(role) };
                         self.allow_call(call_id, &request.arguments, authorization, None);
                     }
                 }

@@ -46,6 +46,7 @@ impl ActiveState {
                 preflight,
                 workflow,
                 traceparent,
+                authors,
             } => {
                 let own_run_id = steers.map(|steering| steering.own_run_id);
                 let Some(run_id) = own_run_id.or(record.run_id) else { return };
@@ -59,17 +60,26 @@ impl ActiveState {
                     preflight,
                     workflow,
                     traceparent: *traceparent,
+                    authors: authors.clone(),
                 };
                 match self.run.as_mut().filter(|_| own_run_id.is_some()) {
                     Some(run) => run.steering.push(message),
                     None => self.queue.push_back(message),
                 }
             }
-            E::MessageAccepted { message_id, .. } => self.remove_waiting_message(message_id),
-            E::QueuedMessageChanged { message_id, text, digest, preflight, .. } => {
+            E::MessageAccepted { message_id, authors, .. } => {
+                self.remove_waiting_message(message_id);
+                // Without an active run, the message starts one.
+                match &mut self.run {
+                    Some(run) => run.authors.add_all(authors),
+                    None => self.accepted_authors = authors.clone(),
+                }
+            }
+            E::QueuedMessageChanged { message_id, text, digest, preflight, by } => {
                 if let Some(queued) = self.waiting_message_mut(message_id) {
                     (queued.text, queued.digest) = (text.clone(), *digest);
                     queued.preflight = *preflight;
+                    queued.authors.add(by);
                 }
             }
             E::QueuedMessageWithdrawn { message_id, .. } => self.remove_waiting_message(message_id),
@@ -108,6 +118,7 @@ impl ActiveState {
                 self.approvals.push(open);
             }
             E::ApprovalDecided { approval_id, steps, closed, answer } => {
+                self.record_editors(steps);
                 if let Some(open) = self.open_approval(*approval_id) {
                     let approval = open.approval.clone();
                     let resolution = answer.as_ref().map(|answer| &answer.resolution);
@@ -224,6 +235,7 @@ impl ActiveState {
             return;
         };
         let Some(run_id) = record.run_id else { return };
+        let authors = std::mem::take(&mut self.accepted_authors);
         self.run = Some(Run {
             run_id,
             message_id: message_id.clone(),
@@ -241,6 +253,7 @@ impl ActiveState {
             preflight: if *preflight { PreflightPhase::Required } else { PreflightPhase::Off },
             workflow: workflow.clone(),
             traceparent: *traceparent,
+            authors,
             compaction: CompactionPhase::Idle,
             started_at: record.at,
         });

@@ -1,12 +1,12 @@
 //! Applies events to calls, their reservations and the children that work for them.
 
 use crate::{
-    approval::{ApprovalSubject, ArgumentEdit, Resolution},
+    approval::{ApprovalSubject, ArgumentEdit, PlanStepDecision, Resolution},
     call::{AuthorizationSource, Call, CallFailureReason, CallOutcome, CallPhase, Reservation},
     delegation::Child,
     ids::{CallId, SessionId},
     json::Digest,
-    policy::Cost,
+    policy::{Approver, Cost},
     session::{ActiveState, CallAuthorization, EventRecord, SessionEvent},
     time::Day,
 };
@@ -39,6 +39,8 @@ impl ActiveState {
                     parallel: *parallel,
                     repeatable: *repeatable,
                     edit: None,
+                    editors: BTreeSet::new(),
+                    approver: None,
                     attempts: 0,
                     maybe_ran: false,
                     authorized_by: AuthorizationSource::Policy,
@@ -62,6 +64,15 @@ impl ActiveState {
                         | CallAuthorization::Preflight { .. } => AuthorizationSource::Human,
                         CallAuthorization::Grant { grant_id } => {
                             AuthorizationSource::Grant(*grant_id)
+                        }
+                    };
+                    call.approver = match by {
+                        CallAuthorization::Policy { .. } => call.approver.take(),
+                        CallAuthorization::Approval { by, role, .. } => {
+                            Some(Approver { user: by.clone(), role: *role })
+                        }
+                        CallAuthorization::Preflight { .. } | CallAuthorization::Grant { .. } => {
+                            None
                         }
                     };
                 }
@@ -204,6 +215,16 @@ impl ActiveState {
         {
             let call = self.call_mut(request.call_id);
             call.into_iter().for_each(|call| call.maybe_ran = false);
+        }
+    }
+
+    /// Records who edited calls. An edit that still needs another approval counts as well.
+    pub(super) fn record_editors(&mut self, decisions: &[PlanStepDecision]) {
+        for decision in decisions.iter().filter(|decision| decision.edited.is_some()) {
+            let call = self.call_mut(decision.call_id);
+            call.into_iter().for_each(|call| {
+                call.editors.insert(decision.by.clone());
+            });
         }
     }
 

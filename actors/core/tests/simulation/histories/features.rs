@@ -254,7 +254,11 @@ fn submit_while_busy(builder: &mut HistoryBuilder, message_id: &str, on_busy: On
     let preflight = None;
     let workflow = None;
     let input = Input::SubmitMessage {
-        message: NewMessage { message_id, text, digest, preflight, workflow, traceparent: None },
+        message: NewMessage {
+            preflight,
+            workflow,
+            ..NewMessage::new(user("ann"), message_id, text, digest)
+        },
         on_busy,
     };
     builder.apply_input(input);
@@ -312,6 +316,7 @@ fn interrupted() -> Vec<EventRecord> {
     partial.message.text = "The pri".to_owned();
     builder.apply_input(Input::Interrupt {
         message: NewMessage::new(
+            user("ann"),
             MessageId::parse("at-once").expect("the id is valid"),
             "No, this.".into(),
             Digest::hash_bytes(b"at-once"),

@@ -818,3 +818,24 @@ fn g9_grant_does_not_cover_excess_cost() {
     ",
     );
 }
+
+#[test]
+fn g12_raise_does_not_replace_the_approval_of_a_critical_call() {
+    let budgets = vec![gold(BudgetScope::Session, 2.0)];
+    let mut harness = with_budgeted_calls(budgets, &[call_with_cost("low", 4.0)]);
+    // The tool becomes critical while its call waits for the budget.
+    harness.set_risk("low", Risk::Critical);
+    harness.rules.critical.four_eyes = true;
+    let decision = harness.apply(harness.resolve("p1", Resolution::Raise(9.0), "ann")).unwrap();
+    assert_eq!(decision.effects, []);
+    let steps = harness.state.active.approvals[0].approval.steps();
+    assert_eq!((steps.len(), steps[0].risk), (1, Risk::Critical));
+    let refused = harness.apply(harness.overall_answer("p2", true, "ann")).unwrap_err();
+    assert!(matches!(refused, Rejection::FourEyes { .. }), "{refused}");
+    let decision = harness.apply(harness.overall_answer("p2", true, "bob")).unwrap();
+    assert!(
+        matches!(decision.effects[..], [crate::session::Effect::StartTool { .. }]),
+        "{:?}",
+        decision.effects
+    );
+}

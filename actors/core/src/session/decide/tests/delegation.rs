@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// Returns the `delegate` tool of an agent that may delegate to these agents.
-fn delegate(agents: &[&str]) -> Tool {
+pub(super) fn delegate(agents: &[&str]) -> Tool {
     let profile = |name: &&str| AgentProfile::new(AgentName::parse(name).unwrap());
     let agents: Vec<_> = agents.iter().map(profile).collect();
     let remote = delegation::delegate_tool(&agents);
@@ -160,7 +160,7 @@ fn s8_child_accepts_only_steering_messages() {
     child.check(submit("u1"), "! is a child session");
     let digest = Digest::hash_bytes(b"u1");
     let interrupt = Input::Interrupt {
-        message: NewMessage::new(MessageId::parse("u1").unwrap(), "u1".into(), digest),
+        message: NewMessage::new(user("ann"), MessageId::parse("u1").unwrap(), "u1".into(), digest),
         by: user("ann"),
         partial: None,
     };

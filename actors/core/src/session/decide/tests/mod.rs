@@ -8,6 +8,7 @@ mod cancel;
 mod ceilings;
 mod child_budgets;
 mod compaction;
+mod critical_calls;
 mod deadlines;
 mod delegation;
 mod draining;
@@ -394,7 +395,8 @@ fn submit(message_id: &str) -> Input {
 fn submit_with(message_id: &str, text: &str, on_busy: OnBusy) -> Input {
     let digest = Digest::hash_bytes(text.as_bytes());
     let message_id = MessageId::parse(message_id).unwrap();
-    Input::SubmitMessage { message: NewMessage::new(message_id, text.into(), digest), on_busy }
+    let message = NewMessage::new(user("ann"), message_id, text.into(), digest);
+    Input::SubmitMessage { message, on_busy }
 }
 
 fn cancel() -> Input {

@@ -203,7 +203,7 @@ impl IdLabels {
                 let edited = edited.unwrap_or_default();
                 let by = match by {
                     CallAuthorization::Policy { .. } => "policy".to_owned(),
-                    CallAuthorization::Approval { approval_id, by } => {
+                    CallAuthorization::Approval { approval_id, by, role: _ } => {
                         format!("{by} {}", self.label('p', approval_id.0))
                     }
                     CallAuthorization::Grant { grant_id } => self.label('g', grant_id.0),
@@ -462,6 +462,8 @@ impl IdLabels {
             | Rejection::InvalidAnswer { .. }
             | Rejection::RoleRequired { .. }
             | Rejection::CeilingExceeded(_)
+            | Rejection::ApproverRequired { .. }
+            | Rejection::FourEyes { .. }
             | Rejection::AmbiguousAnswer => format!("! {rejection}"),
         }
     }

@@ -17,7 +17,7 @@ fn interrupt(message_id: &str, partial_text: Option<&str>) -> Input {
         dropped_calls: 0,
     });
     Input::Interrupt {
-        message: NewMessage::new(message_id, text, digest),
+        message: NewMessage::new(user("ann"), message_id, text, digest),
         by: user("ann"),
         partial,
     }
