@@ -5,6 +5,7 @@
 
 pub mod audit;
 pub mod auth;
+pub mod ceilings;
 pub mod cli;
 pub mod configuration;
 pub mod dialect;

@@ -5,6 +5,7 @@
 
 use crate::{
     auth::{AdminToken, Authenticator, KeyStore},
+    ceilings::CeilingRegistry,
     configuration::{self, Configuration, ModelEndpoint, ModelWireFormat, REHEARSAL},
     http::{self, AppState, HttpLimits},
     model::{HttpModelClient, ModelSummary},
@@ -21,7 +22,7 @@ use anyhow::Context as _;
 use greenroom_actors::{
     built_in::{self, BuiltInTool, DelegateTool},
     circuit_breaker::GuardedModelClient,
-    governance::{ArcCell, Governance},
+    governance::Governance,
     ports::{Clock, Journal},
     runtime::{Runtime, RuntimeParams},
     status_board::StatusBoard,
@@ -112,8 +113,11 @@ impl Server {
         // A resumed session must find the tools that it used before.
         tools.wait_until_started().await;
         let limits = &configuration.limits;
+        let (ceilings, agents) =
+            (configuration.ceilings.clone(), configuration.agents.keys().cloned());
+        let ceilings = CeilingRegistry::open(ceilings, agents, store.clone()).await?;
         let governance = Governance {
-            ceilings: ArcCell::new(configuration.ceilings.clone()),
+            ceilings: ceilings.in_force().clone(),
             critical: configuration.critical,
             default_settings: Arc::new(configuration.default_settings.clone()),
             parallel_calls_max: limits.parallel_calls.get(),
@@ -175,6 +179,7 @@ impl Server {
             ..HttpLimits::default()
         });
         let workflows = Arc::new(WorkflowLibrary::open(configuration.workflows.clone()));
+        state.ceilings = Arc::new(ceilings);
         state.skills = skills.clone();
         state.workflows = workflows.clone();
         state.audit_log = Some(store.clone());

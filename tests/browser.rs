@@ -137,6 +137,11 @@ fn w7_x2_roles_see_only_their_pages() {
 }
 
 #[test]
+fn g17_w6_ceilings_are_shown_and_changed() {
+    run_scenario("ceilings");
+}
+
+#[test]
 fn s8_w1_child_session_is_shown_below_its_call() {
     run_scenario("delegation");
 }

@@ -58,6 +58,8 @@ pub enum AuditAction {
     ApprovalAnswered,
     /// A user's settings were changed to those in `details`.
     UserSettingsChanged,
+    /// The ceilings were changed.
+    CeilingsChanged,
     /// An API key was created.
     KeyCreated,
     /// An API key was revoked.
@@ -158,7 +160,7 @@ pub struct AuditEntry {
 
 impl AuditAction {
     /// All actions, in the order of the variants.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::SessionCreated,
         Self::SessionForked,
         Self::SessionSettingsChanged,
@@ -179,6 +181,7 @@ impl AuditAction {
         Self::GrantRevoked,
         Self::ApprovalAnswered,
         Self::UserSettingsChanged,
+        Self::CeilingsChanged,
         Self::KeyCreated,
         Self::KeyRevoked,
         Self::ActorStopped,
@@ -208,6 +211,7 @@ impl AuditAction {
             Self::GrantRevoked => "grant_revoked",
             Self::ApprovalAnswered => "approval_answered",
             Self::UserSettingsChanged => "user_settings_changed",
+            Self::CeilingsChanged => "ceilings_changed",
             Self::KeyCreated => "key_created",
             Self::KeyRevoked => "key_revoked",
             Self::ActorStopped => "actor_stopped",

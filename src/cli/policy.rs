@@ -1,6 +1,7 @@
-//! `greenroom policy check`: compares the recorded decisions with those that another configuration
+//! `greenroom policy show`: prints the policy table and the ceilings. `greenroom policy check`: compares the recorded decisions with those that another configuration
 //! would make (G16). Reads the event log and evaluates the policy; changes nothing.
 
+mod ceilings;
 mod recorded_calls;
 mod report;
 mod simulator;
@@ -30,7 +31,7 @@ const EVENTS_PAGE: usize = 500;
 /// Exit code if a decision differs or is unknown.
 const EXIT_DIFFERENT: u8 = 1;
 
-/// Test a policy against recorded calls
+/// Show the policy, or test it against recorded calls
 #[derive(Debug, clap::Args)]
 pub struct PolicyArgs {
     #[command(subcommand)]
@@ -43,6 +44,8 @@ enum PolicyCommand {
     ///
     /// Exit code: 0 if no decision differs, 1 if one differs or is unknown, 2 if the check failed.
     Check(CheckArgs),
+    /// Print the policy table and the ceilings, each with its owner
+    Show(ceilings::ShowArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -96,7 +99,12 @@ impl SinceArg {
 
 /// Runs the command. A failed check has another exit code than a difference.
 pub async fn run(args: PolicyArgs) -> anyhow::Result<ExitCode> {
-    let PolicyCommand::Check(args) = args.command;
+    let args = match args.command {
+        PolicyCommand::Check(args) => args,
+        PolicyCommand::Show(args) => {
+            return ceilings::show(args).await.map(|()| ExitCode::SUCCESS);
+        }
+    };
     match check(args).await {
         Ok(unchanged) => {
             Ok(if unchanged { ExitCode::SUCCESS } else { ExitCode::from(EXIT_DIFFERENT) })
@@ -109,10 +117,12 @@ pub async fn run(args: PolicyArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn check(args: CheckArgs) -> anyhow::Result<bool> {
-    let configuration = args.config.load()?;
+    let mut configuration = args.config.load()?;
     let database = args.database.unwrap_or_else(|| configuration.database.clone());
     let since = args.since.map(|since| since.to_timestamp(SystemClock.now()));
     let store = Store::open_read_only(&database).await.context("can't read the event log")?;
+    let stored = store.load_ceilings().await?;
+    configuration.ceilings = configuration.ceilings.narrowed_to(&stored.ceilings);
     let simulator = PolicySimulator::start(configuration, args.with_servers).await;
     let mut check = PolicyCheck { store, simulator, since, report: PolicyReport::new(args.json) };
     match args.session {

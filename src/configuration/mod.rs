@@ -9,6 +9,7 @@
 mod agents;
 mod approvals;
 mod budgets;
+mod ceilings;
 mod config_file;
 #[cfg(test)]
 mod decoder_fuzz;
@@ -215,7 +216,7 @@ impl Configuration {
             budgets: &document.budgets,
         };
         let agents = agents::profiles(document.agents, &selector, &defaults, &context)?;
-        validate_ceilings(&document.ceilings, &agents).map_err(|problem| {
+        ceilings::validate_ceilings(&document.ceilings, &agents).map_err(|problem| {
             ConfigurationError::invalid(format_args!("{location}, ceilings"), problem)
         })?;
         let depth_max = document.limits.delegation_depth.get();
@@ -295,21 +296,6 @@ impl Configuration {
             Err(ConfigurationError::UnauthenticatedExposure(self.listen))
         }
     }
-}
-
-/// Validates ceilings: their lists, the names of agents, and that no ceiling states a value that has
-/// no effect because the ceiling of the installation is narrower.
-fn validate_ceilings(
-    ceilings: &Ceilings,
-    agents: &BTreeMap<AgentName, AgentProfile>,
-) -> Result<(), String> {
-    ceilings.validate().map_err(|error| error.to_string())?;
-    if let Some(name) = ceilings.agents.keys().find(|name| !agents.contains_key(name)) {
-        return Err(format!("agents.{name}: there is no agent `{name}`"));
-    }
-    let installation =
-        Ceilings { installation: ceilings.installation.clone(), ..Ceilings::default() };
-    ceilings.validate_within(&installation).map_err(|error| error.to_string())
 }
 
 /// Returns the system prompt of all agents.

@@ -542,10 +542,8 @@ fn example_configuration_loads() {
     assert_eq!((tool.risk, tool.repeatable), (Risk::Critical, false));
     let cost = tool.cost.as_ref().map(|rule| (rule.amount.source(), rule.unit.as_str()));
     assert_eq!(cost, Some(("args.amount", "ISK")));
-    assert_eq!(
-        configuration.default_settings.allowed_regions.map(|regions| regions.len()),
-        Some(5)
-    );
+    let regions = configuration.ceilings.installation.allowed_regions;
+    assert_eq!(regions.map(|regions| regions.len()), Some(5));
 }
 
 #[test]
@@ -567,7 +565,7 @@ fn g5_invalid_expression_is_rejected_with_its_location() {
 
 #[test]
 fn g5_example_orders_are_priced_and_restricted_to_allowed_regions() {
-    use greenroom_core::policy::{EffectiveCeiling, JudgeContext, RemoteTool, Verdict, judge_call};
+    use greenroom_core::policy::{JudgeContext, RemoteTool, Verdict, judge_call};
     use serde_json::json;
 
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/greenroom.toml");
@@ -579,9 +577,10 @@ fn g5_example_orders_are_priced_and_restricted_to_allowed_regions() {
     };
     let name = "market_order_create".parse().unwrap();
     let tool = configuration.catalog.resolve_tool(&server("market"), &remote, name);
+    let ceiling = configuration.ceilings.combine([], [], None);
     let context = JudgeContext {
         settings: &configuration.default_settings,
-        ceiling: EffectiveCeiling::UNLIMITED,
+        ceiling: &ceiling,
         matrix: &configuration.matrix,
         critical: configuration.critical,
         headless: false,

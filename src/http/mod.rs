@@ -12,6 +12,7 @@ mod actors;
 mod answers;
 mod approvals;
 mod audit;
+mod ceilings;
 mod change_stream;
 mod chat;
 mod commands;
@@ -67,6 +68,7 @@ use self::endpoint::Endpoint;
 use crate::{
     audit::AuditLog,
     auth::{Authenticator, Principal},
+    ceilings::CeilingRegistry,
     redaction::Redactor,
     skill::SkillLibrary,
     workflow::WorkflowLibrary,
@@ -100,6 +102,8 @@ pub struct AppState {
     pub runtime: Runtime,
     /// Authenticates callers.
     pub auth: Arc<Authenticator>,
+    /// The ceilings, which administrators change at run time (G17).
+    pub ceilings: Arc<CeilingRegistry>,
     /// The audit log for actions without a session event. `None` records nothing and removes
     /// `/admin/audit`.
     pub audit_log: Option<Arc<dyn AuditLog>>,
@@ -175,8 +179,10 @@ impl AppState {
     /// Creates the state with default limits and no optional parts.
     pub fn new(runtime: Runtime, auth: Authenticator, default_agent: AgentName) -> Self {
         let limits = HttpLimits::default();
+        let ceilings = CeilingRegistry::fixed(runtime.governance().ceilings.clone());
         Self {
             runtime,
+            ceilings: Arc::new(ceilings),
             auth: Arc::new(auth),
             audit_log: None,
             redactor: Arc::default(),
@@ -215,7 +221,7 @@ impl AppState {
         user: &UserId,
     ) -> EffectiveCeiling {
         let role = if principal.user == *user { principal.role } else { Role::User };
-        self.runtime.governance().ceilings.get().combine([role], agent, Some(user))
+        self.ceilings.in_force().get().combine([role], agent, Some(user))
     }
 
     /// Returns the agent `name`; the error lists the available agents.
@@ -273,6 +279,7 @@ fn endpoints() -> Vec<(&'static str, Endpoint)> {
         ("websockets", gateway::endpoints()),
         ("administration", actors::endpoints()),
         ("administration", events::admin_endpoints()),
+        ("administration", ceilings::endpoints()),
         ("administration", keys::endpoints()),
         ("administration", audit::endpoints()),
         ("operations", metrics::endpoints()),

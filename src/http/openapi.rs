@@ -175,6 +175,7 @@ fn method(endpoint: &Endpoint) -> HttpMethod {
     match endpoint.method.as_str() {
         "POST" => HttpMethod::Post,
         "PATCH" => HttpMethod::Patch,
+        "PUT" => HttpMethod::Put,
         "DELETE" => HttpMethod::Delete,
         _ => HttpMethod::Get,
     }

@@ -11,8 +11,8 @@ use greenroom_core::{
     agent::AgentProfile,
     ids::{AgentName, ToolName},
     policy::{
-        Autonomy, Cost, CriticalRule, EffectiveCeiling, JudgeContext, Matrix, MatrixCell, Risk,
-        Settings, Tool, Verdict, judge_call, judge_tool,
+        Autonomy, CeilingLimit, Cost, CriticalRule, EffectiveCeiling, JudgeContext, Matrix,
+        MatrixCell, Risk, Settings, Tool, Verdict, judge_call, judge_tool,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -49,7 +49,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 #[schema(as = Policy)]
 struct PolicyView {
     agent: AgentName,
-    /// The caller's autonomy level.
+    /// The caller's autonomy level, narrowed to the ceilings.
     autonomy_level: Autonomy,
     /// The names of the autonomy levels, lowest first.
     levels: Vec<&'static str>,
@@ -57,6 +57,8 @@ struct PolicyView {
     risks: Vec<Risk>,
     /// The policy table: one row per autonomy level, one cell per risk level.
     matrix: Vec<Vec<MatrixCell>>,
+    /// The limits of the ceilings that apply to the caller with this agent.
+    ceilings: Vec<CeilingLimit>,
     /// The verdicts on each tool of the agent.
     tools: Vec<ToolAtLevels>,
 }
@@ -145,6 +147,7 @@ async fn read(state: State, caller: Caller, request: HttpRequest) -> Result<Http
         levels: Autonomy::ALL.map(Autonomy::name).into(),
         risks: Risk::ALL.into(),
         matrix: Autonomy::ALL.map(row).into(),
+        ceilings: ceiling.limits(),
         tools,
     }))
 }

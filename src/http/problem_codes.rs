@@ -9,7 +9,7 @@ use utoipa::{
 };
 
 /// All codes, each with its HTTP status.
-pub(super) const ALL: [(&str, u16); 74] = [
+pub(super) const ALL: [(&str, u16); 75] = [
     ("malformed_json", 400),
     ("invalid_query", 400),
     ("invalid_id", 400),
@@ -50,6 +50,7 @@ pub(super) const ALL: [(&str, u16); 74] = [
     ("approval_cancelled", 409),
     ("cursor_ahead", 409),
     ("order_refused", 409),
+    ("version_conflict", 409),
     ("body_too_large", 413),
     ("message_too_large", 413),
     ("unsupported_media_type", 415),

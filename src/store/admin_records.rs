@@ -11,6 +11,7 @@ use super::{
 use crate::{
     audit::{AuditEntry, AuditLog, AuditOrder, AuditQuery, AuditRow, ChainHead},
     auth::{ApiKey, KeyId, KeyStore, api_key::KEYS_MAX},
+    ceilings::{CeilingStore, StoredCeilings},
     store::error::journal_error,
 };
 use async_trait::async_trait;
@@ -28,6 +29,7 @@ const SELECT_KEYS: &str = "SELECT key_id, user_id, role, name, created_at, revok
     FROM api_keys ORDER BY key_id LIMIT 0 + $1";
 const SELECT_KEY: &str = "SELECT key_id, user_id, role, name, created_at, revoked_at
     FROM api_keys WHERE hash = $1";
+const SELECT_CEILINGS: &str = "SELECT version, content FROM ceilings WHERE id = 1";
 /// Selects the stored head of the audit log.
 pub(super) const SELECT_AUDIT_HEAD: &str = "SELECT n, hash FROM audit_head";
 
@@ -39,6 +41,13 @@ pub(super) enum AuditedChange {
     AddKey(Box<ApiKey>, Digest),
     /// Revoke a key.
     RevokeKey(KeyId, Timestamp),
+    /// Replace the ceilings of the version before. Has no effect on ceilings of another version.
+    SetCeilings {
+        /// The new version.
+        version: u64,
+        /// The new ceilings, as JSON.
+        content: String,
+    },
     /// Purge a session. Has no effect if the session has a newer event than this one.
     Purge(SessionId, Seq),
 }
@@ -123,6 +132,19 @@ pub(super) async fn list_keys(read_pool: &ReadPool) -> Result<Vec<ApiKey>, Journ
     rows.iter().map(decode_key).collect()
 }
 
+/// Returns the stored ceilings.
+pub(super) async fn load_ceilings(read_pool: &ReadPool) -> Result<StoredCeilings, JournalError> {
+    let row = fetch_optional(read_pool, SqlQuery::new(SELECT_CEILINGS)).await?;
+    let missing = || JournalError::Corrupt("the row of the ceilings is missing".to_owned());
+    let row = row.ok_or_else(missing)?;
+    let ceilings = serde_json::from_str(column_value(row.text(1))?);
+    let corrupt = |error| JournalError::Corrupt(format!("the ceilings: {error}"));
+    Ok(StoredCeilings {
+        version: column_value(row.number(0))?.unsigned_abs(),
+        ceilings: ceilings.map_err(corrupt)?,
+    })
+}
+
 #[async_trait]
 impl AuditLog for Store {
     async fn append_audit(&self, entry: AuditEntry) -> Result<(), JournalError> {
@@ -173,6 +195,24 @@ impl KeyStore for Store {
     }
 }
 
+#[async_trait]
+impl CeilingStore for Store {
+    async fn load_ceilings(&self) -> Result<StoredCeilings, JournalError> {
+        load_ceilings(&self.read_pool).await
+    }
+
+    async fn store_ceilings(
+        &self,
+        ceilings: &StoredCeilings,
+        entry: AuditEntry,
+    ) -> Result<(), JournalError> {
+        let to_error = |error| JournalError::Corrupt(format!("the ceilings: {error}"));
+        let content = serde_json::to_string(&ceilings.ceilings).map_err(to_error)?;
+        let change = AuditedChange::SetCeilings { version: ceilings.version, content };
+        self.writer.submit(|| Ok(WriteRequest::StoreChange { change, entry })).await
+    }
+}
+
 fn decode_key(row: &SqlRow) -> Result<ApiKey, JournalError> {
     let corrupt =
         |problem: &dyn std::fmt::Display| JournalError::Corrupt(format!("API key: {problem}"));
@@ -209,6 +249,7 @@ pub(super) fn every_query() -> Vec<(SqlQuery, &'static str)> {
         (select_audit(&action), "audit_by_action"),
         (newest(&action), "audit_by_action"),
         (SqlQuery::new(SELECT_KEY).bind(&[0; 32][..]), "api_keys"),
+        (SqlQuery::new(SELECT_CEILINGS), "INTEGER PRIMARY KEY"),
         (SqlQuery::new(SELECT_KEYS).bind(1), "SCAN api_keys"),
     ]
 }

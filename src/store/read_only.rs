@@ -3,7 +3,7 @@
 use super::{
     DatabaseLocation, StoreError, admin_records, postgres, queries, sql::ReadPool, sqlite,
 };
-use crate::auth::ApiKey;
+use crate::{auth::ApiKey, ceilings::StoredCeilings};
 use greenroom_actors::ports::{JournalError, SessionQuery};
 use greenroom_core::{
     ids::{Seq, SessionId},
@@ -51,6 +51,11 @@ impl ReadOnlyStore {
     /// Returns all API keys, oldest first.
     pub async fn list_keys(&self) -> Result<Vec<ApiKey>, JournalError> {
         admin_records::list_keys(&self.read_pool).await
+    }
+
+    /// Returns the stored ceilings.
+    pub async fn load_ceilings(&self) -> Result<StoredCeilings, JournalError> {
+        admin_records::load_ceilings(&self.read_pool).await
     }
 
     /// Returns a session's row.

@@ -76,6 +76,9 @@ pub(super) trait WriterBackend: Send + 'static {
     /// Returns the stored head of the audit log.
     async fn load_audit_head(&mut self) -> sqlx::Result<Option<ChainHead>>;
 
+    /// Returns the version of the stored ceilings.
+    async fn load_ceilings_version(&mut self) -> sqlx::Result<u64>;
+
     /// Stores all commits and their rows of the audit log atomically.
     async fn store_commits(
         &mut self,
@@ -390,7 +393,8 @@ impl<S: WriterBackend> WriterTask<S> {
         Ok(met_preconditions.into_iter().map(to_result).collect())
     }
 
-    /// Makes an audited change. Returns false if it is a purge of a session that has newer events.
+    /// Makes an audited change. Returns false if it is a purge of a session that has newer events, or
+    /// replaces ceilings of another version.
     async fn store_change(
         &mut self,
         change: &AuditedChange,
@@ -404,6 +408,11 @@ impl<S: WriterBackend> WriterTask<S> {
             }
             // A purged session has no head. If the purge fails, the heads are loaded again.
             self.heads.clear();
+        }
+        if let AuditedChange::SetCeilings { version, .. } = change
+            && self.backend.load_ceilings_version().await?.checked_add(1) != Some(*version)
+        {
+            return Ok(false);
         }
         let mut head = self.load_audit_head().await?;
         let row = head.append(entry);

@@ -154,3 +154,128 @@ async fn g17_budget_of_a_ceiling_holds_over_all_sessions() {
     assert!(denied["reason"].as_str().unwrap().contains("the ceiling of user `ada`"), "{denied}");
     assert_eq!(server.effects().len(), 1);
 }
+
+/// Sends a PUT of the ceilings as administrator.
+async fn put_ceilings(server: &TestServer, version: u64, ceilings: &Value) -> ApiResponse {
+    let body = json!({"version": version, "ceilings": ceilings});
+    send(server.request(Method::PUT, "/admin/ceilings").json(&body)).await
+}
+
+#[actix_web::test]
+async fn g17_administrator_changes_ceilings_at_run_time() {
+    let mut server = transfer_server("[ceilings]\nautonomy_level = 2").start().await;
+    let file = json!({"autonomy_level": 2});
+    let initial = server.get("/admin/ceilings").await.expect_ok();
+    let expected = json!({"version": 0, "configured": file, "stored": {}, "in_force": file});
+    assert_eq!(initial, expected);
+    let user = ApiUser::with_role(&server, "ada", "user").await;
+    let approver = ApiUser::with_role(&server, "bob", "approver").await;
+    for refused in [&user, &approver] {
+        let body = json!({"version": 0, "ceilings": {}});
+        let request = refused.request(Method::GET, "/admin/ceilings");
+        send(request).await.expect_problem(403, "forbidden");
+        let response = refused.send(Method::PUT, "/admin/ceilings", body).await;
+        response.expect_problem(403, "forbidden");
+    }
+    user.send(Method::PATCH, "/agent/settings", json!({"autonomy_level": 2})).await.expect_ok();
+
+    let stored = json!({"roles": {"user": {"autonomy_level": 0}}});
+    let changed = put_ceilings(&server, 0, &stored).await.expect_ok();
+    let in_force = json!({"autonomy_level": 2, "roles": {"user": {"autonomy_level": 0}}});
+    let expected =
+        json!({"version": 1, "configured": file, "stored": stored, "in_force": in_force});
+    assert_eq!(changed, expected);
+    // The next evaluation reads the change, which survives a restart.
+    let key = user.key.clone();
+    let frames = user.run("go").await;
+    let denied = &single_frame(&frames, "authorization_denied").data;
+    assert!(denied["reason"].as_str().unwrap().contains("the ceiling of role `user`"), "{denied}");
+    server.kill_and_restart().await;
+    assert_eq!(server.get("/admin/ceilings").await.expect_ok(), expected);
+    let user = ApiUser { server: &server, key };
+    let refused = user.send(Method::PATCH, "/agent/settings", json!({"autonomy_level": 1})).await;
+    refused.expect_problem(422, "settings_widened");
+
+    let audit = server.get("/admin/audit?action=ceilings_changed").await.expect_ok();
+    let rows = audit["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 1, "{audit}");
+    assert_eq!(rows[0]["details"], json!({"before": {}, "after": stored}), "{audit}");
+    assert_eq!(rows[0]["user"], "admin");
+}
+
+#[actix_web::test]
+async fn g17_change_of_ceilings_is_validated() {
+    let server = transfer_server("[ceilings.roles.user]\nautonomy_level = 1").start().await;
+    let many: Vec<_> = (0..=1000).collect();
+    for (ceilings, code, field) in [
+        (
+            json!({"roles": {"user": {"autonomy_level": 2}}}),
+            "settings_widened",
+            "ceilings.roles.user.autonomy_level",
+        ),
+        (json!({"autonomy": 1}), "invalid_request", "ceilings.autonomy"),
+        (json!({"autonomy_level": 9}), "invalid_request", "ceilings.autonomy_level"),
+        (
+            json!({"users": {"ada": {"budget_limits": [{"amount": -1, "unit": "ISK"}]}}}),
+            "invalid_request",
+            "ceilings.users.ada.budget_limits[0]",
+        ),
+        (
+            json!({"agents": {"nobody": {"autonomy_level": 1}}}),
+            "invalid_request",
+            "ceilings.agents.nobody",
+        ),
+        (
+            json!({"users": {"ada": {"allowed_regions": many}}}),
+            "invalid_request",
+            "ceilings.users.ada.allowed_regions",
+        ),
+    ] {
+        let refused = put_ceilings(&server, 0, &ceilings).await;
+        assert_eq!(refused.status.as_u16(), 422, "{ceilings}: {}", refused.body);
+        let refused = refused.expect_problem(422, code);
+        assert_eq!(refused["field"], field, "{refused}");
+    }
+    let refused =
+        put_ceilings(&server, 0, &json!({"roles": {"user": {"autonomy_level": 2}}})).await;
+    assert_eq!(
+        refused.body["detail"],
+        "roles.user.autonomy_level: 2 exceeds 1, the ceiling of role `user` in the configuration file"
+    );
+    assert_eq!(server.get("/admin/ceilings").await.expect_ok()["version"], 0);
+}
+
+#[actix_web::test]
+async fn g17_one_of_two_racing_changes_conflicts() {
+    let server = transfer_server("").start().await;
+    let (left, right) = (json!({"autonomy_level": 1}), json!({"autonomy_level": 2}));
+    let (left, right) =
+        tokio::join!(put_ceilings(&server, 0, &left), put_ceilings(&server, 0, &right));
+    let (winner, loser) = if left.status == 200 { (left, right) } else { (right, left) };
+    let winner = winner.expect_ok();
+    let refused = loser.expect_problem(409, "version_conflict");
+    assert_eq!((&winner["version"], &refused["version"]), (&json!(1), &json!(1)));
+    assert_eq!(server.get("/admin/ceilings").await.expect_ok(), winner);
+}
+
+#[actix_web::test]
+async fn g17_change_applies_to_a_call_that_waits_for_approval() {
+    let server = transfer_server("").start().await;
+    let ada = ApiUser::with_role(&server, "ada", "user").await;
+    ada.send(Method::PATCH, "/agent/settings", json!({"autonomy_level": 2})).await.expect_ok();
+    let frames = ada.run("go").await;
+    let plan = &single_frame(&frames, "waiting_for_approval").data["plan"];
+    let path = format!("/agent/approvals/{}", plan["approval_id"].as_str().unwrap());
+    let blocked = json!({"blocked_tools": ["wallet_*"]});
+    put_ceilings(&server, 0, &blocked).await.expect_ok();
+    server.post(&path, json!({"decision": "approve"})).await.expect_ok();
+    let approval = server.get(&path).await.expect_ok();
+    let session = approval["session_id"].as_str().unwrap();
+    let frames = server.wait_for_event(session, "authorization_denied").await;
+    let denied = &single_frame(&frames, "authorization_denied").data;
+    assert_eq!(
+        denied["reason"], "wallet_transfer is blocked by the ceiling of the installation",
+        "{denied}"
+    );
+    assert_eq!(server.effects(), Vec::<Value>::new());
+}

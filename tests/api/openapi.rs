@@ -213,6 +213,11 @@ async fn every_operation_conforms_to_the_openapi_document() {
         .await;
     let key = doc.post(&server, "/admin/keys", json!({"user_id": "ann", "role": "user"})).await;
     doc.get(&server, "/admin/keys").await;
+    let ceilings = doc.get(&server, "/admin/ceilings").await;
+    let change = json!({"version": ceilings["version"], "ceilings": {"users": {"eve": {}}}});
+    doc.send(&server, Method::PUT, "/admin/ceilings", Some(change.clone())).await;
+    let conflict = doc.send(&server, Method::PUT, "/admin/ceilings", Some(change)).await;
+    assert_eq!(conflict.body["code"], "version_conflict");
     let key = format!("/admin/keys/{}", key["key_id"].as_str().unwrap());
     doc.send(&server, Method::DELETE, &key, None).await;
     doc.get(&server, "/admin/audit").await;

@@ -68,19 +68,19 @@ async fn d5_second_open_fails_until_first_store_is_closed() {
 async fn d5_newer_database_is_rejected_unchanged() {
     let address = Postgres::shared().create_database().await;
     let first = store::migrate(database(&address)).await.unwrap();
-    assert_eq!((first.from_version, first.to_version), (0, 7));
+    assert_eq!((first.from_version, first.to_version), (0, 8));
     let second = store::migrate(database(&address)).await.unwrap();
-    assert_eq!((second.from_version, second.to_version), (7, 7));
+    assert_eq!((second.from_version, second.to_version), (8, 8));
     let mut other = second_connection(&address).await;
     execute(&mut other, "UPDATE greenroom_schema SET version = 99").await;
     let error = open_error(&address).await;
-    assert!(matches!(error, StoreError::SchemaTooNew { found: 99, known: 7, .. }), "{error}");
+    assert!(matches!(error, StoreError::SchemaTooNew { found: 99, known: 8, .. }), "{error}");
     let error = Store::open_read_only(database(&address)).await.unwrap_err();
     assert!(matches!(error, StoreError::SchemaTooNew { found: 99, .. }), "{error}");
     execute(&mut other, "UPDATE greenroom_schema SET version = 1").await;
     let error = Store::open_read_only(database(&address)).await.unwrap_err();
     assert!(matches!(error, StoreError::SchemaTooOld { found: 1, .. }), "{error}");
-    execute(&mut other, "UPDATE greenroom_schema SET version = 7").await;
+    execute(&mut other, "UPDATE greenroom_schema SET version = 8").await;
     open(&address).await.check_health().await.unwrap();
 }
 
@@ -92,12 +92,12 @@ async fn d5_reconnected_journal_does_not_write_to_newer_schema() {
     let journal = open(&address).await;
     journal.append(message_commit(session_id(1), 0, 1, "x")).await.unwrap();
     let mut other = second_connection(&address).await;
-    execute(&mut other, "UPDATE greenroom_schema SET version = 8").await;
+    execute(&mut other, "UPDATE greenroom_schema SET version = 9").await;
     execute(&mut other, TERMINATE_WRITERS).await;
     for _ in 0..3 {
         assert!(is_unavailable(&journal.append(message_commit(session_id(1), 1, 1, "y")).await));
     }
-    execute(&mut other, "UPDATE greenroom_schema SET version = 7").await;
+    execute(&mut other, "UPDATE greenroom_schema SET version = 8").await;
     journal.append(message_commit(session_id(1), 1, 1, "y")).await.unwrap();
 }
 

@@ -14,13 +14,14 @@ use greenroom::{
         entries_for_commit,
     },
     auth::{ApiKey, KeyId, KeyStore as _, Role},
+    ceilings::{CeilingStore as _, StoredCeilings},
     store::{AuditError, DatabaseLocation, verify_audit},
 };
-use greenroom_actors::ports::{Journal as _, PurgeRequest};
+use greenroom_actors::ports::{Journal as _, JournalError, PurgeRequest};
 use greenroom_core::{
     Timestamp,
     json::Digest,
-    policy::NameOwners,
+    policy::{Ceilings, NameOwners},
     session::{ApprovalState, SessionStatus},
 };
 use serde_json::{Value, json};
@@ -39,7 +40,7 @@ fn entry() -> AuditEntry {
 async fn acknowledged_writes_survive_restart() {
     let address = Postgres::shared().create_database().await;
     let journal = open(&address).await;
-    assert_eq!((journal.migration().from_version, journal.migration().to_version), (0, 7));
+    assert_eq!((journal.migration().from_version, journal.migration().to_version), (0, 8));
     let row = session_row(1, "alice", SessionStatus::Running);
     let pending_approval = approval_row(1, 1, "alice", ApprovalState::Pending);
     let first = commit(session_id(1), 0, all_events());
@@ -49,7 +50,7 @@ async fn acknowledged_writes_survive_restart() {
         .unwrap();
     drop(journal);
     let journal = open(&address).await;
-    assert_eq!((journal.migration().from_version, journal.migration().to_version), (7, 7));
+    assert_eq!((journal.migration().from_version, journal.migration().to_version), (8, 8));
     assert_eq!(read_log(&journal, session_id(1)).await, all_events());
     assert_eq!(journal.load_session(session_id(1)).await.unwrap(), Some(row));
     assert_eq!(
@@ -194,4 +195,28 @@ async fn g19_owners_of_tool_names_survive_reopening() {
     drop(store);
     let expected = NameOwners::from_stored(pairs(&[("both", "evil"), ("frob", "lab")]));
     assert_eq!(open(&address).await.load_tool_names().await.unwrap(), expected);
+}
+
+#[tokio::test]
+async fn g17_ceilings_are_replaced_with_their_audit_row() {
+    let address = Postgres::shared().create_database().await;
+    let journal = open(&address).await;
+    let empty = StoredCeilings::default();
+    assert_eq!(journal.load_ceilings().await.unwrap(), empty);
+    let ceilings: Ceilings =
+        serde_json::from_value(json!({"users": {"ünï": {"autonomy_level": 1}}})).unwrap();
+    let changed = StoredCeilings { version: 1, ceilings };
+    journal.store_ceilings(&changed, entry()).await.unwrap();
+    assert_eq!(journal.load_ceilings().await.unwrap(), changed);
+    // A change that does not follow the stored version stores nothing.
+    for version in [1, 3] {
+        let stale = StoredCeilings { version, ..empty.clone() };
+        let result = journal.store_ceilings(&stale, entry()).await;
+        assert!(matches!(result, Err(JournalError::Conflict)), "{result:?}");
+    }
+    drop(journal);
+    let journal = open(&address).await;
+    assert_eq!(journal.load_ceilings().await.unwrap(), changed);
+    let query = AuditQuery { limit: 10, ..AuditQuery::default() };
+    assert_eq!(journal.list_audit_rows(query).await.unwrap().len(), 1);
 }

@@ -15,13 +15,15 @@ use greenroom::{
         ChainError, ChainHead, entries_for_commit,
     },
     auth::{ApiKey, KeyId, KeyStore, Role},
+    ceilings::{CeilingStore as _, StoredCeilings},
     store::{AuditError, Store, verify_audit},
 };
-use greenroom_actors::ports::{Journal, PurgeRequest};
+use greenroom_actors::ports::{Journal, JournalError, PurgeRequest};
 use greenroom_core::{
     Timestamp,
     ids::Seq,
     json::Digest,
+    policy::Ceilings,
     session::{ApprovalState, SessionEvent, SessionStatus},
 };
 use serde_json::{Value, json};
@@ -320,4 +322,29 @@ async fn x6_audit_row_of_decision_names_its_tool() {
     let row = &contents(&rows(&journal).await)[0];
     let fields = [&row["user"], &row["tool"], &row["outcome"], &row["surface"]];
     assert_eq!(fields, ["bob", "place_order", "rejected", "websocket"]);
+}
+
+#[tokio::test]
+async fn g17_ceilings_are_replaced_with_their_audit_row() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("green.db");
+    let journal = open(&path).await;
+    let empty = StoredCeilings::default();
+    assert_eq!(journal.load_ceilings().await.unwrap(), empty);
+    let ceilings: Ceilings =
+        serde_json::from_value(json!({"users": {"ünï": {"autonomy_level": 1}}})).unwrap();
+    let changed = StoredCeilings { version: 1, ceilings };
+    journal.store_ceilings(&changed, entry("ceilings")).await.unwrap();
+    assert_eq!(journal.load_ceilings().await.unwrap(), changed);
+    // A change that does not follow the stored version stores nothing.
+    for version in [1, 3] {
+        let stale = StoredCeilings { version, ..empty.clone() };
+        let result = journal.store_ceilings(&stale, entry("ceilings")).await;
+        assert!(matches!(result, Err(JournalError::Conflict)), "{result:?}");
+    }
+    drop(journal);
+    let journal = open(&path).await;
+    assert_eq!(journal.load_ceilings().await.unwrap(), changed);
+    let query = AuditQuery { limit: 10, ..AuditQuery::default() };
+    assert_eq!(journal.list_audit_rows(query).await.unwrap().len(), 1);
 }

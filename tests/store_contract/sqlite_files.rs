@@ -71,11 +71,11 @@ async fn d5_newer_database_is_rejected_unchanged() {
     drop(open(&path).await);
     execute(&mut second_connection(&path).await, "PRAGMA user_version = 99").await;
     let error = open_error(&path).await;
-    assert!(matches!(error, StoreError::SchemaTooNew { found: 99, known: 8, .. }), "{error}");
+    assert!(matches!(error, StoreError::SchemaTooNew { found: 99, known: 9, .. }), "{error}");
     let text = error.to_string();
     assert!(text.contains("green.db") && text.contains("99"), "{text}");
 
-    execute(&mut second_connection(&path).await, "PRAGMA user_version = 8").await;
+    execute(&mut second_connection(&path).await, "PRAGMA user_version = 9").await;
     open(&path).await.check_health().await.unwrap();
 }
 
@@ -128,9 +128,9 @@ async fn second_migration_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("new/green.db");
     let first = store::migrate(&path).await.unwrap();
-    assert_eq!((first.from_version, first.to_version), (0, 8));
+    assert_eq!((first.from_version, first.to_version), (0, 9));
     let second = store::migrate(&path).await.unwrap();
-    assert_eq!((second.from_version, second.to_version), (8, 8));
+    assert_eq!((second.from_version, second.to_version), (9, 9));
     open(&path).await.check_health().await.unwrap();
 }
 
@@ -159,12 +159,13 @@ async fn d5_s8_g11_children_and_approvals_of_calls_are_found_after_migration_fro
         "DROP TRIGGER approval_calls_removed",
         "DROP TABLE approval_calls",
         "DROP TABLE tool_names",
+        "DROP TABLE ceilings",
         "PRAGMA user_version = 4",
     ] {
         execute(&mut second_connection(&path).await, statement).await;
     }
     let journal = open(&path).await;
-    assert_eq!((journal.migration().from_version, journal.migration().to_version), (4, 8));
+    assert_eq!((journal.migration().from_version, journal.migration().to_version), (4, 9));
     let parent_filter = ParentFilter::ChildrenOf(session_id(1));
     let query = SessionQuery { parent_filter, limit: 9, ..SessionQuery::default() };
     let children = journal.list_sessions(query).await.unwrap();
@@ -221,7 +222,7 @@ async fn g16_read_only_open_rejects_unreadable_files_unchanged() {
 
     fs::write(&path, "").unwrap();
     let error = read_error(&path).await;
-    assert!(matches!(error, StoreError::SchemaTooOld { found: 0, known: 8, .. }), "{error}");
+    assert!(matches!(error, StoreError::SchemaTooOld { found: 0, known: 9, .. }), "{error}");
     assert!(error.to_string().contains("greenroom migrate"), "{error}");
     assert_eq!(fs::read(&path).unwrap(), b"");
 

@@ -9,11 +9,13 @@ use greenroom_actors::{
 };
 use greenroom_core::{
     agent::AgentProfile,
+    approval::Role,
     ids::{AgentName, ToolName},
     message::Arguments,
     policy::{
-        Catalog, CriticalRule, Denial, EffectiveCeiling, JudgeContext, Matrix, MatrixVerdict,
-        RemoteTool, RiskSource, ServerProfile, Tool, ToolRegistry, Verdict, judge_call,
+        Catalog, Ceilings, CriticalRule, Denial, EffectiveCeiling, JudgeContext, Matrix,
+        MatrixVerdict, RemoteTool, RiskSource, ServerProfile, Tool, ToolRegistry, Verdict,
+        judge_call,
     },
 };
 use serde_json::{Value, json};
@@ -33,6 +35,7 @@ pub(super) struct PolicySimulator {
     agents: BTreeMap<AgentName, AgentProfile>,
     matrix: Matrix,
     critical: CriticalRule,
+    ceilings: Ceilings,
     tools: ToolSource,
 }
 
@@ -51,14 +54,15 @@ enum ToolSource {
 impl PolicySimulator {
     /// Creates a simulator. `with_servers` starts the MCP servers and stops them after listing.
     pub(super) async fn start(configuration: Configuration, with_servers: bool) -> Self {
-        let Configuration { agents, matrix, critical, catalog, mcp_servers, .. } = configuration;
+        let Configuration { agents, matrix, critical, ceilings, catalog, mcp_servers, .. } =
+            configuration;
         if !with_servers {
             let profile = |(name, server): (String, crate::configuration::McpServerConfig)| {
                 ServerProfile { name, trusted: server.trusted, unavailable_reason: None }
             };
             let servers = mcp_servers.into_iter().map(profile).collect();
             let tools = ToolSource::Catalog { catalog, servers };
-            return Self { agents, matrix, critical, tools };
+            return Self { agents, matrix, critical, ceilings, tools };
         }
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let board = StatusBoard::new(clock.clone());
@@ -72,7 +76,13 @@ impl PolicySimulator {
         });
         let (missing, registry) = (missing.collect(), tools.tool_registry());
         tools.shut_down().await;
-        Self { agents, matrix, critical, tools: ToolSource::Servers { registry, missing } }
+        Self {
+            agents,
+            matrix,
+            critical,
+            ceilings,
+            tools: ToolSource::Servers { registry, missing },
+        }
     }
 
     /// Returns the verdict on `call` with the session's settings at that time.
@@ -122,10 +132,14 @@ impl PolicySimulator {
         session: &SessionReplay,
     ) -> SimulatedVerdict {
         let session_id = session.session_id.to_string();
-        let verdict_with = |remaining| {
+        // The role of the caller is not recorded.
+        let owner = Some(&session.owner);
+        let ceiling = self.ceilings.combine([Role::User], [&agent.name], owner);
+        let used_up = ceiling.clone().with_spending(|limit| limit.amount);
+        let verdict_with = |remaining, ceiling: &EffectiveCeiling| {
             let context = JudgeContext {
                 settings: &session.settings,
-                ceiling: EffectiveCeiling::UNLIMITED,
+                ceiling,
                 matrix: &self.matrix,
                 critical: self.critical,
                 headless: agent.headless,
@@ -137,8 +151,8 @@ impl PolicySimulator {
             from_policy_verdict(judge_call(tool, arguments, &context))
         };
         let limit = session.settings.budget_limit.as_ref().map(|limit| limit.amount);
-        let spent = verdict_with(limit.map(|_| 0.0));
-        let unspent = verdict_with(limit);
+        let spent = verdict_with(limit.map(|_| 0.0), &used_up);
+        let unspent = verdict_with(limit, &ceiling);
         if known_verdict(&spent) == known_verdict(&unspent) {
             return unspent;
         }

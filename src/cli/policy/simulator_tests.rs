@@ -76,6 +76,25 @@ fn g16_agents_of_the_other_configuration_decide() {
 }
 
 #[test]
+fn g17_ceilings_of_the_other_configuration_decide() {
+    let verdict_for = |ceilings: &str| {
+        let toml = format!("{ceilings}\n[tools.buy_item]\nrisk = \"write_high_risk\"");
+        let settings = json!({"autonomy_level": 3, "require_confirmation": false});
+        known_verdict(&simulate(&toml, "buy_item", json!({}), settings))
+    };
+    for (ceilings, expected) in [
+        ("", MatrixVerdict::Allow),
+        ("[ceilings]\nrequire_confirmation = true", MatrixVerdict::Ask),
+        ("[ceilings.roles.user]\nautonomy_level = 0", MatrixVerdict::Deny),
+        ("[ceilings.roles.admin]\nautonomy_level = 0", MatrixVerdict::Allow),
+        ("[ceilings.users.ann]\nblocked_tools = [\"buy_*\"]", MatrixVerdict::Deny),
+        ("[ceilings.agents.default]\nautonomy_level = 1", MatrixVerdict::Ask),
+    ] {
+        assert_eq!(verdict_for(ceilings), Some(expected), "{ceilings}");
+    }
+}
+
+#[test]
 fn g16_constraints_use_recorded_arguments_and_settings() {
     let toml = "[tools.buy_item]\nserver = \"market\"\nrisk = \"write_low_risk\"\nconstraints = \
                 [\"user.allowed_regions == null || args.region in user.allowed_regions\"]";

@@ -62,6 +62,11 @@ const PURGE: &str = "
          requested AS (DELETE FROM requests WHERE session_id = $4),
          asked AS (DELETE FROM approvals WHERE session_id = $4)
     DELETE FROM sessions WHERE session_id = $4";
+const SELECT_CEILINGS_VERSION: &str = "SELECT version FROM ceilings WHERE id = 1";
+const UPDATE_CEILINGS: &str = "
+    WITH head AS (UPDATE audit_head SET n = $1, hash = $2),
+         row AS (INSERT INTO audit (n, hash, content) VALUES ($1, $2, $3))
+    UPDATE ceilings SET version = $4, content = $5 WHERE id = 1";
 const UPSERT_SETTINGS: &str = "INSERT INTO user_settings (user_id, content) VALUES ($1, $2)
     ON CONFLICT (user_id) DO UPDATE SET content = excluded.content";
 const UPSERT_TOOL_NAMES: &str = "
@@ -146,6 +151,13 @@ impl WriterBackend for PostgresBackend {
         row.map(|row| admin_records::decode_audit_head(&SqlRow::Postgres(row))).transpose()
     }
 
+    async fn load_ceilings_version(&mut self) -> sqlx::Result<u64> {
+        let query = sqlx::query(SELECT_CEILINGS_VERSION);
+        let row = with_response_timeout(query.fetch_one(self.ensure_connected().await?)).await?;
+        let version: i64 = row.try_get(0)?;
+        Ok(version.unsigned_abs())
+    }
+
     async fn store_commits(
         &mut self,
         commits: &[&StoredCommit],
@@ -165,6 +177,7 @@ impl WriterBackend for PostgresBackend {
             AuditedChange::None => APPEND_AUDIT,
             AuditedChange::AddKey(..) => ADD_KEY,
             AuditedChange::RevokeKey(..) => REVOKE_KEY,
+            AuditedChange::SetCeilings { .. } => UPDATE_CEILINGS,
             AuditedChange::Purge(..) => PURGE,
         });
         let hash = row.hash.as_bytes().to_vec();
@@ -179,6 +192,9 @@ impl WriterBackend for PostgresBackend {
                 .bind(key.name.clone().map(replace_nul))
                 .bind(key.created_at.0),
             AuditedChange::RevokeKey(key_id, at) => query.bind(key_id.0).bind(at.0),
+            AuditedChange::SetCeilings { version, content } => {
+                query.bind(version.cast_signed()).bind(content)
+            }
             AuditedChange::Purge(session_id, _) => query.bind(session_id.0),
         };
         with_response_timeout(query.execute(connection)).await.map(drop)

@@ -17,6 +17,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../../migrations/postgres/0005_digest_key.sql"),
     include_str!("../../../migrations/postgres/0006_requests.sql"),
     include_str!("../../../migrations/postgres/0007_tool_names.sql"),
+    include_str!("../../../migrations/postgres/0008_ceilings.sql"),
 ];
 
 /// The schema version of this program.

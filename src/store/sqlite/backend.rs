@@ -62,6 +62,8 @@ const PURGE: [&str; 4] = [
     "DELETE FROM approvals WHERE session_id = ?1",
     "DELETE FROM sessions WHERE session_id = ?1",
 ];
+const SELECT_CEILINGS_VERSION: &str = "SELECT version FROM ceilings WHERE id = 1";
+const UPDATE_CEILINGS: &str = "UPDATE ceilings SET version = ?1, content = ?2 WHERE id = 1";
 const UPSERT_SETTINGS: &str = "INSERT INTO user_settings (user_id, content) VALUES (?1, ?2)
     ON CONFLICT (user_id) DO UPDATE SET content = excluded.content";
 const UPSERT_TOOL_NAME: &str = "INSERT INTO tool_names (name, server) VALUES (?1, ?2)
@@ -154,6 +156,14 @@ impl WriterBackend for SqliteBackend {
         })
     }
 
+    async fn load_ceilings_version(&mut self) -> sqlx::Result<u64> {
+        self.with_connection(|connection| {
+            let mut select = connection.prepare_cached(SELECT_CEILINGS_VERSION)?;
+            let version: i64 = select.query_row((), |row| row.get(0))?;
+            Ok(version.unsigned_abs())
+        })
+    }
+
     async fn store_commits(
         &mut self,
         commits: &[&StoredCommit],
@@ -180,6 +190,10 @@ impl WriterBackend for SqliteBackend {
                 AuditedChange::RevokeKey(key_id, at) => {
                     let values = params![&key_id.0.as_bytes()[..], at.0];
                     connection.prepare_cached(REVOKE_KEY)?.execute(values)?;
+                }
+                AuditedChange::SetCeilings { version, content } => {
+                    let values = params![version.cast_signed(), content];
+                    connection.prepare_cached(UPDATE_CEILINGS)?.execute(values)?;
                 }
                 AuditedChange::Purge(session_id, _) => {
                     for sql in PURGE {
@@ -344,6 +358,8 @@ pub(super) fn every_statement() -> Vec<(&'static str, &'static str)> {
         (SELECT_OPEN_SESSIONS, "COVERING INDEX sessions_open"),
         (REVOKE_KEY, "PRIMARY KEY"),
         (DELETE_EXPIRED_REQUESTS, "COVERING INDEX requests_by_time"),
+        (SELECT_CEILINGS_VERSION, "PRIMARY KEY"),
+        (UPDATE_CEILINGS, "PRIMARY KEY"),
     ];
     let tables =
         ["requests_by_session", "commits_by_session", "approvals_by_session", "PRIMARY KEY"];

@@ -22,6 +22,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../../migrations/sqlite/0006_digest_key.sql"),
     include_str!("../../../migrations/sqlite/0007_requests.sql"),
     include_str!("../../../migrations/sqlite/0008_tool_names.sql"),
+    include_str!("../../../migrations/sqlite/0009_ceilings.sql"),
 ];
 
 /// The schema version of this program.

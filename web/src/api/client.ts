@@ -3,7 +3,7 @@
 import { getJson, getText, sendJson } from "./http";
 import { fromFlat } from "./frames";
 import type {
-  AuditRow, Frame, Grant, Json, JsonObject, ContextManifest, CurrentUser, Policy, Approval, Session, UserSettings, Statistics, Tool,
+  AuditRow, Ceilings, Frame, Grant, Json, JsonObject, ContextManifest, CurrentUser, Policy, Approval, Session, LimitedUserSettings, UserSettings, Statistics, Tool,
   ToolServer, Verdict, Workflow,
 } from "./types";
 
@@ -83,8 +83,13 @@ export const client = {
   getPolicy: (agent?: string) => getJson<Policy>("/agent/policy", { agent }),
   evaluateCall: (call: { tool: string; arguments: JsonObject; agent?: string; autonomy_level?: number }) =>
     sendJson<Verdict>("POST", "/agent/judge", call),
-  getSettings: (user_id?: string) => getJson<UserSettings & { user_id: string; autonomy_name: string }>("/agent/settings", { user_id }),
+  getSettings: (user_id?: string) => getJson<LimitedUserSettings>("/agent/settings", { user_id }),
   changeSettings: (change: Partial<UserSettings>) => sendJson<UserSettings>("PATCH", "/agent/settings", change),
+
+  getCeilings: () => getJson<Ceilings>("/admin/ceilings"),
+  /** Replaces the stored ceilings; fails with 409 if they no longer have that version. */
+  replaceCeilings: (version: number, ceilings: JsonObject) =>
+    sendJson<Ceilings>("PUT", "/admin/ceilings", { version, ceilings }),
 
   controlActor: (path: string, action: "stop" | "restart") => sendJson<Json>("POST", `/admin/actors${path}/${action}`, {}),
   /** Lists the newest rows, or the newest rows before row number `before`. */

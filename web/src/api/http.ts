@@ -100,7 +100,7 @@ export async function getText(path: string, signal?: AbortSignal): Promise<strin
 /**
  * Sends a request with a JSON body. Returns the JSON body of the response, or null if it has none.
  */
-export async function sendJson<T>(method: "POST" | "PATCH" | "DELETE", path: string, body?: unknown): Promise<T> {
+export async function sendJson<T>(method: "POST" | "PUT" | "PATCH" | "DELETE", path: string, body?: unknown): Promise<T> {
   const response = await request(method, path, body);
   return response.status === 204 ? (null as T) : parseBody<T>(response);
 }

@@ -58,6 +58,35 @@ export interface UserSettings {
   preflight?: boolean;
 }
 
+/** The owner of a ceiling. */
+export interface CeilingScope {
+  scope: "installation" | "role" | "agent" | "user";
+  name?: string;
+}
+
+/** A limit that an administrator set. */
+export interface CeilingLimit {
+  field: "autonomy_level" | "require_confirmation" | "allowed_regions" | "budget_limits" | "blocked_tools";
+  value: Json;
+  ceiling: CeilingScope;
+}
+
+/** The settings of a user, and what the ceilings leave of them. */
+export interface LimitedUserSettings extends UserSettings {
+  user_id: string;
+  autonomy_name: string;
+  effective: UserSettings;
+  ceilings: CeilingLimit[];
+}
+
+/** The ceilings of the server, as administrators change them. */
+export interface Ceilings {
+  version: number;
+  configured: JsonObject;
+  stored: JsonObject;
+  in_force: JsonObject;
+}
+
 export type SessionStatus = "idle" | "running" | "waiting" | "closed";
 
 /** A row of the session list. */
@@ -217,6 +246,7 @@ export interface Policy {
   levels: string[];
   risks: Risk[];
   matrix: ("allow" | "ask" | "confirm" | "budget" | "deny")[][];
+  ceilings: CeilingLimit[];
   tools: { name: string; levels: Verdict[] }[];
 }
 

@@ -4,7 +4,7 @@
 //! [`Ceilings::combine`] returns the [`EffectiveCeiling`] of one session. Does not know where
 //! ceilings are stored or who may change them.
 
-use super::{Autonomy, BudgetLimit, BudgetPeriod, EffectiveCeiling, TooManyEntries};
+use super::{Autonomy, BudgetLimit, BudgetPeriod, CeilingLimit, EffectiveCeiling, TooManyEntries};
 use crate::{
     approval::Role,
     ids::{AgentName, ToolName, UserId},
@@ -337,6 +337,16 @@ impl Ceilings {
             effective.add(&CeilingScope::User(user.clone()), ceiling);
         }
         effective
+    }
+
+    /// Returns the limits of all ceilings, for display.
+    pub fn limits(&self) -> Vec<CeilingLimit> {
+        let limits = self.iter().map(|(scope, ceiling)| {
+            let mut alone = EffectiveCeiling::default();
+            alone.add(&scope, ceiling);
+            alone.limits()
+        });
+        limits.flatten().collect()
     }
 
     /// Iterates over all ceilings with their owners.

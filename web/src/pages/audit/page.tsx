@@ -20,7 +20,7 @@ const ACTIONS = [
   "approval_requested", "approval_decided", "approval_answered", "approval_escalated", "approval_expired", "approval_cancelled",
   "authorization_denied", "tool_call_allowed", "budget_raised", "grant_added", "grant_revoked", "run_cancelled", "queued_message_changed", "queued_message_withdrawn",
   "session_created", "session_forked", "session_settings_changed", "session_closed", "session_purged",
-  "user_settings_changed", "key_created", "key_revoked", "actor_stopped", "actor_restarted",
+  "user_settings_changed", "ceilings_changed", "key_created", "key_revoked", "actor_stopped", "actor_restarted",
 ];
 
 interface LoadedRows {

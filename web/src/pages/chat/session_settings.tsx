@@ -22,7 +22,9 @@ export function SessionSettingsDialog({ session_id, view, onClose }: { session_i
   const [problem, setProblem] = useState<string | null>(null);
   const save = async () => {
     try {
-      await client.changeSession(session_id, { title: title.trim() || null, autonomy_level: level, preflight });
+      // An unchanged level may exceed a ceiling; then it is narrowed at each evaluation.
+      const autonomy = level === Number(view.settings?.autonomy_level ?? 1) ? {} : { autonomy_level: level };
+      await client.changeSession(session_id, { title: title.trim() || null, ...autonomy, preflight });
       onClose();
     } catch (error) {
       setProblem(toProblem(error).message);

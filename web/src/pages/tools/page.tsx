@@ -1,5 +1,5 @@
 /**
- * The tools page: the policy matrix, the tool servers, and the verdict of each tool at every level.
+ * The tools page: the policy matrix, the ceilings, the tool servers, and the verdict of each tool at every level.
  */
 
 import { useMemo, useState } from "preact/hooks";
@@ -13,6 +13,7 @@ import { useLoad } from "../../components/use_load";
 import { currentUser } from "../../state/app_state";
 import { useStore } from "../../state/store";
 import { CallDryRun } from "./call_dry_run";
+import { CeilingList } from "./ceilings";
 
 const CELL_STYLES: Record<string, { label: string; tone: string; explanation: string }> = {
   allow: { label: "allow", tone: "good", explanation: "Runs without approval." },
@@ -52,6 +53,7 @@ export function ToolsPage() {
           {value && (
             <>
               <PolicyMatrix policy={value.policy} />
+              <CeilingList limits={value.policy.ceilings} onChange={reload} />
               <ServerList servers={value.servers} />
               <ToolTable tools={value.tools} policy={value.policy} search={search} selectedName={selectedName} onSelect={setSelectedName} />
             </>
