@@ -323,15 +323,22 @@ fn encode_event<'a>(record: &'a EventRecord, redactor: &Redactor) -> EncodedEven
     let event = &record.event;
     match event {
         E::SessionCreated { .. } => stored_event("session_created", event),
-        E::SessionForked { from, at_seq, owner, agent, title, settings, conversation } => {
-            json_event(
-                "session_forked",
-                json!({
-                    "from": from, "at_seq": at_seq, "owner": owner, "agent": agent, "title": title,
-                    "settings": settings, "messages": conversation.len(),
-                }),
-            )
-        }
+        E::SessionForked {
+            from,
+            at_seq,
+            owner,
+            agent,
+            title,
+            settings,
+            conversation,
+            spent: _,
+        } => json_event(
+            "session_forked",
+            json!({
+                "from": from, "at_seq": at_seq, "owner": owner, "agent": agent, "title": title,
+                "settings": settings, "messages": conversation.len(),
+            }),
+        ),
         E::SessionSettingsChanged { .. } => stored_event("session_settings_changed", event),
         E::SessionClosed { .. } => stored_event("session_closed", event),
         // The digest of a message only serves to distinguish a repetition from a different message.

@@ -141,6 +141,9 @@ pub(super) async fn fork_session(
         return Err(Problem::invalid("at_seq", format!("`at_seq` must be between 1 and {head}")));
     }
     let past = replay(state, source.session_id, at_seq).await?;
+    // Spending after `at_seq` counts as well.
+    let source_head = replay(state, source.session_id, head).await?;
+    let spent = source_head.session_spending(state.runtime.clock.now().day());
     let _guard = state.settings_lock.read().await;
     let owner = source.owner.clone();
     resolve_acting_user(principal, Some(owner.clone()))?;
@@ -155,6 +158,7 @@ pub(super) async fn fork_session(
         title,
         settings,
         conversation: past.conversation_so_far(),
+        spent,
     };
     state.runtime.execute(session_id, input).await?;
     let row = state.runtime.journal.load_session(session_id).await?;

@@ -251,14 +251,16 @@ impl ToolCosts {
     }
 }
 
-/// The amount that a commit adds to the user's spending; negative if a reservation is released.
-#[derive(Clone, Debug, PartialEq)]
+/// An amount spent on one day: what a commit adds to the user's spending, negative if a reservation
+/// is released, or the spending of a session that was forked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SpendingEntry {
     /// The measure.
     pub measure: BudgetMeasure,
     /// The day to which the amount is charged.
     pub day: Day,
     /// The amount.
+    #[serde(deserialize_with = "float::deserialize")]
     pub amount: f64,
 }
 

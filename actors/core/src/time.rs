@@ -60,7 +60,10 @@ impl Timestamp {
 }
 
 /// A calendar day (UTC), counted from 1970-01-01.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
+)]
+#[serde(transparent)]
 pub struct Day(pub i32);
 
 impl Day {

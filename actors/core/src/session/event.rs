@@ -6,7 +6,7 @@
 use crate::{
     approval::{Approval, ArgumentEdit, Grant, PlanStepDecision, RecordedAnswer, Role},
     authors::Authors,
-    budget::Budget,
+    budget::{Budget, SpendingEntry},
     call::{AuthorizationSource, CallFailureReason, ToolOutput},
     context::StartedWorkflow,
     delegation::{ChildRef, Parent},
@@ -83,6 +83,10 @@ pub enum SessionEvent {
         settings: Arc<Settings>,
         /// The conversation up to `at_seq`; every call in it has a result.
         conversation: Vec<Message>,
+        /// The amounts that the forked session had spent; they count against the fork's session
+        /// budgets (G17).
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        spent: Vec<SpendingEntry>,
     },
     /// The settings or the title changed.
     SessionSettingsChanged {

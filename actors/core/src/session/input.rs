@@ -3,6 +3,7 @@
 use crate::{
     approval::{ApprovalSubject, Elicitation, GrantRequest, Resolution, Role, Surface},
     authors::Authors,
+    budget::SpendingEntry,
     call::ToolOutcome,
     context::StartedWorkflow,
     delegation::ChildTask,
@@ -53,6 +54,9 @@ pub enum Input {
         /// The conversation so far, from
         /// [`SessionState::conversation_so_far`](super::SessionState::conversation_so_far).
         conversation: Vec<Message>,
+        /// The spending of the forked session, from
+        /// [`SessionState::session_spending`](super::SessionState::session_spending).
+        spent: Vec<SpendingEntry>,
     },
     /// Create the session as a child of another session and start its task (S8).
     CreateChild {

@@ -4,7 +4,7 @@ use super::{ClosedApprovals, EventRecord, RunStopReason, Submissions, evolve};
 use crate::{
     approval::{ClosedApproval, Grant, OpenApproval},
     authors::Authors,
-    budget::{BudgetRaise, ToolCosts},
+    budget::{BudgetMeasure, BudgetRaise, SpendingEntry, ToolCosts},
     call::{Call, CallPhase},
     context::{READ_SKILL_TOOL, StartedWorkflow},
     delegation::{Child, ChildUsage, Parent},
@@ -14,7 +14,7 @@ use crate::{
     model::delta::StopReason,
     policy::Settings,
     preflight::PreflightPhase,
-    time::Timestamp,
+    time::{Day, Timestamp},
     trace_context::TraceContext,
     usage::ModelUsage,
 };
@@ -129,6 +129,8 @@ pub struct ActiveState {
     pub grants: Vec<Grant>,
     /// The costs of tool calls (G6).
     pub tool_costs: ToolCosts,
+    /// The spending of the session that this session was forked from (G17).
+    pub spent_before_fork: Arc<[SpendingEntry]>,
     /// The raised budgets.
     pub budget_raises: Vec<BudgetRaise>,
     /// The session's children, including those whose cancellation was requested (S8).
@@ -343,6 +345,27 @@ impl SessionState {
     pub fn total_usage(&self) -> ModelUsage {
         let run_usage = self.active.run.as_ref().map(|run| run.usage);
         self.usage.plus(run_usage.unwrap_or_default())
+    }
+
+    /// Returns the amounts that count against the budgets of this session, by measure and day: those of
+    /// the session, of its children, and of the session that it was forked from. The usage of models
+    /// is charged to `today`.
+    pub fn session_spending(&self, today: Day) -> Vec<SpendingEntry> {
+        let ActiveState { tool_costs, child_usage, spent_before_fork, .. } = &self.active;
+        let nothing = ToolCosts::default();
+        let mut entries = tool_costs.changes_since(&nothing);
+        entries.extend(child_usage.costs.changes_since(&nothing));
+        let usage = self.total_usage().plus(child_usage.usage);
+        let mut add = |measure, amount| entries.push(SpendingEntry { measure, day: today, amount });
+        add(BudgetMeasure::Tokens, usage.tokens.total() as f64);
+        add(BudgetMeasure::Usd, usage.counted_cost_usd().unwrap_or_default());
+        let mut totals: BTreeMap<(BudgetMeasure, Day), f64> = BTreeMap::new();
+        for SpendingEntry { measure, day, amount } in entries.iter().chain(spent_before_fork.iter())
+        {
+            *totals.entry((measure.clone(), *day)).or_default() += amount;
+        }
+        let totals = totals.into_iter().filter(|(_, amount)| *amount != 0.0);
+        totals.map(|((measure, day), amount)| SpendingEntry { measure, day, amount }).collect()
     }
 
     /// Returns the time at which [`super::Input::Wake`] is next due for a backoff. The approval

@@ -316,6 +316,7 @@ fn fork_at_first_approval(log: &[EventRecord]) -> Vec<EventRecord> {
         title: Some("Otherwise".to_owned()),
         settings: Settings::default(),
         conversation,
+        spent: Vec::new(),
     });
     builder.submit("u1");
     builder.complete_step("Then so.", vec![]);

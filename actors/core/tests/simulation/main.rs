@@ -5,6 +5,7 @@
 //! number of steps, [`interleavings`] lets several users decide on one plan concurrently, and
 //! [`histories`] replays recorded logs, and [`digest_forms`] continues some of them.
 
+mod ceilings;
 mod critical_calls;
 mod digest_forms;
 mod elicitation_history;

@@ -9,11 +9,11 @@ use greenroom_core::{
     context::StartedWorkflow,
     delegation,
     env::Rules,
-    ids::{AgentName, ToolName},
+    ids::{AgentName, ToolName, UserId},
     policy::{
-        Autonomy, BUILT_IN_SERVER, BudgetLimit, BudgetPeriod, Catalog, CostRule, CriticalRule,
-        Expression, MatrixPreset, Risk, RiskSource, ServerProfile, Settings, Tool, ToolRegistry,
-        schema,
+        Autonomy, BUILT_IN_SERVER, BudgetLimit, BudgetPeriod, Catalog, Ceiling, Ceilings, CostRule,
+        CriticalRule, Expression, MatrixPreset, Risk, RiskSource, ServerProfile, Settings, Tool,
+        ToolRegistry, schema,
     },
     trace_context::TraceContext,
 };
@@ -84,6 +84,33 @@ pub(crate) fn budget_limit(chance: &mut SeededRng) -> Option<BudgetLimit> {
     let amount = *chance.pick(&[1.0, 5.0, 100.0]);
     let limit = BudgetLimit { amount, unit: UNIT.to_owned(), period: BudgetPeriod::Total };
     chance.one_in(3).then_some(limit)
+}
+
+/// Creates random ceilings that apply to the session or to other sessions (G17).
+pub(crate) fn ceilings(chance: &mut SeededRng) -> Ceilings {
+    let (user, approver) = (ceiling(chance), ceiling(chance));
+    let agent = if chance.one_in(2) { "trader" } else { "writer" };
+    let owner = if chance.one_in(2) { "ann" } else { "bob" };
+    let agent = AgentName::parse(agent).expect("the name is valid");
+    let owner = UserId::parse(owner).expect("the id is valid");
+    Ceilings {
+        installation: ceiling(chance),
+        roles: [(Role::User, user), (Role::Approver, approver)].into(),
+        agents: [(agent, ceiling(chance))].into(),
+        users: [(owner, ceiling(chance))].into(),
+    }
+}
+
+fn ceiling(chance: &mut SeededRng) -> Ceiling {
+    let blocked = ["hi*", "low", "crit*l", "alone*", "read"].map(ToolName::parse);
+    let blocked = chance.pick(&blocked).clone().expect("the name is valid");
+    Ceiling {
+        autonomy_level: chance.one_in(3).then(|| *chance.pick(&Autonomy::ALL)),
+        require_confirmation: chance.one_in(3).then(|| chance.one_in(2)),
+        allowed_regions: None,
+        budget_limits: budget_limit(chance).into_iter().collect(),
+        blocked_tools: chance.one_in(4).then_some(blocked).into_iter().collect(),
+    }
 }
 
 /// Creates random deadline rules.

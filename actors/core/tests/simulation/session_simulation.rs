@@ -123,6 +123,7 @@ impl SessionSimulation {
             title: None,
             settings: (*past.active.settings).clone(),
             conversation,
+            spent: self.state.session_spending(self.now.day()),
         })
         .expect("the session is new");
         assert!(fork.state.is_idle(), "S1: a fork has no active run");
@@ -148,6 +149,7 @@ impl SessionSimulation {
             86..88 => self.cancel_run(chance),
             88 => self.interrupt_run(chance),
             89 => self.revoke_grant(chance),
+            90 if chance.one_in(2) => self.change_ceilings(chance),
             90 => self.change_settings(chance),
             67 => {
                 self.grant_lock(chance);
@@ -295,6 +297,9 @@ impl SessionSimulation {
     fn dispatch(&mut self, effects: &[Effect]) {
         for effect in effects {
             self.invariants.check_effect(effect);
+            if let Effect::StartTool { call_id, tool, .. } = effect {
+                self.check_ceiling(*call_id, tool);
+            }
             match effect {
                 Effect::StartModel { attempt_id, .. } => self.model_attempts.push(*attempt_id),
                 Effect::StartTool { call_id, attempt_id, .. } => {

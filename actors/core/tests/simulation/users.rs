@@ -360,6 +360,8 @@ impl SessionSimulation {
             }
             // The answer requires a higher role.
             Err(Rejection::RoleRequired { role }) => assert!(role > Role::User),
+            // A raise beyond a ceiling.
+            Err(Rejection::CeilingExceeded(_)) => {}
             // A retry of a call that the policy denies by now.
             Err(Rejection::InvalidAnswer { .. }) => {}
             // G12: another user can answer.

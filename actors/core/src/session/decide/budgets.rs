@@ -4,7 +4,8 @@ use super::{DecisionBuilder, Rejection, authorization::ToolLookup, plans::PlanSt
 use crate::{
     approval::{ApprovalSubject, BudgetRaiseRequest, RecordedAnswer, Resolution},
     budget::{
-        Budget, BudgetMeasure, BudgetRaise, BudgetScope, Expense, SpendingPrecondition, is_within,
+        Budget, BudgetMeasure, BudgetRaise, BudgetScope, Expense, SpendingEntry,
+        SpendingPrecondition, is_within,
     },
     call::Call,
     delegation::DELEGATE_TOOL,
@@ -339,7 +340,24 @@ impl DecisionBuilder<'_> {
 
     /// Returns the amount spent or reserved of a budget; NaN if a cost is unknown.
     pub(super) fn total_spent(&self, budget: &Budget) -> f64 {
-        self.spent_by_session(budget) + self.spent_by_children(budget)
+        self.spent_by_session(budget)
+            + self.spent_by_children(budget)
+            + self.spent_before_fork(budget)
+    }
+
+    /// Returns the amount that the session that was forked had spent of a budget: a fork does not
+    /// restart the budgets of its session (G17).
+    fn spent_before_fork(&self, budget: &Budget) -> f64 {
+        if budget.scope != BudgetScope::Session {
+            return 0.0;
+        }
+        let first_day = budget.period.first_day(self.env.now.day());
+        let is_counted = |entry: &&SpendingEntry| {
+            entry.measure == budget.measure && first_day.is_none_or(|first| entry.day >= first)
+        };
+        let counted = self.active.spent_before_fork.iter().filter(is_counted);
+        // `sum` would return negative zero for no amounts.
+        counted.fold(0.0, |spent, entry| spent + entry.amount)
     }
 
     /// Returns the part of [`Self::total_spent`] that [`Self::spent_by_children`] does not count.

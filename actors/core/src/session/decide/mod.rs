@@ -147,7 +147,7 @@ pub fn decide(state: &SessionState, input: Input, env: &Env<'_>) -> Result<Decis
         Input::CreateSession { owner, agent, title, settings } => {
             d.decide_create_session(owner, agent, title, settings)
         }
-        Input::ForkSession { from, at_seq, owner, agent, title, settings, conversation } => {
+        Input::ForkSession { from, at_seq, owner, agent, title, settings, conversation, spent } => {
             d.emit(SessionEvent::SessionForked {
                 from,
                 at_seq,
@@ -156,6 +156,7 @@ pub fn decide(state: &SessionState, input: Input, env: &Env<'_>) -> Result<Decis
                 title,
                 settings: settings.into(),
                 conversation,
+                spent,
             });
             Reply::Done
         }

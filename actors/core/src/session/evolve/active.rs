@@ -26,11 +26,16 @@ impl ActiveState {
     pub(in crate::session) fn apply(&mut self, record: &EventRecord) {
         use SessionEvent as E;
         match &record.event {
-            E::SessionCreated { title, settings, .. }
-            | E::SessionForked { title, settings, .. } => {
+            E::SessionCreated { title, settings, .. } => {
                 self.lifecycle = Lifecycle::Open;
                 self.title.clone_from(title);
                 self.settings = settings.clone();
+            }
+            E::SessionForked { title, settings, spent, .. } => {
+                self.lifecycle = Lifecycle::Open;
+                self.title.clone_from(title);
+                self.settings = settings.clone();
+                self.spent_before_fork = spent.as_slice().into();
             }
             E::SessionSettingsChanged { settings, title, .. } => {
                 self.settings = settings.clone();

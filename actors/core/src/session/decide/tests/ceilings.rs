@@ -6,6 +6,7 @@ use super::{
     *,
 };
 use crate::{
+    approval::ApprovalSubject,
     budget::{BudgetScope, SpendingPrecondition, SpendingTotals},
     delegation::{Parent, RootRun},
     policy::{BudgetPeriod, Ceilings},
@@ -236,6 +237,38 @@ fn g17_raise_beyond_a_ceiling_is_rejected() {
     assert_eq!(harness.state.active.approvals.len(), 1);
     harness.apply(harness.resolve("p1", Resolution::Raise(10.0), "ann")).unwrap();
     assert_eq!(reserved(&harness), 6.0);
+}
+
+#[test]
+fn g17_fork_does_not_restart_the_budget_of_its_session() {
+    let budgets = || vec![gold(BudgetScope::Session, 10.0)];
+    let mut source = with_budgets(budgets());
+    source.apply(submit("u1")).unwrap();
+    source.propose(&[call_with_cost("low", 6.0)]);
+    source.apply(source.tool_finishes("c1", completed())).unwrap();
+    let mut fork = with_budgets(budgets());
+    fork.state = SessionState::new(SessionId(Uuid::from_u128(2)));
+    fork.log.clear();
+    let input = Input::ForkSession {
+        from: source.state.session_id,
+        at_seq: crate::ids::Seq(1),
+        owner: user("ann"),
+        agent: AgentName::parse("trader").unwrap(),
+        title: None,
+        settings: source.settings(),
+        conversation: Vec::new(),
+        spent: source.state.session_spending(source.now.day()),
+    };
+    fork.apply(input).unwrap();
+    // A fork of the fork counts the same spending once.
+    let spending = fork.state.session_spending(fork.now.day());
+    assert_eq!(spending, source.state.session_spending(source.now.day()));
+    fork.apply(submit("u1")).unwrap();
+    fork.propose(&[call_with_cost("low", 5.0)]);
+    assert_eq!(reserved(&fork), 0.0);
+    let open = &fork.state.active.approvals[0].approval.subject;
+    let ApprovalSubject::Budget(request) = open else { panic!("{open:?}") };
+    assert_eq!((request.spent, request.needed), (6.0, 5.0));
 }
 
 #[test]
