@@ -9,6 +9,7 @@ use crate::auth::Principal;
 use actix_web::http::StatusCode;
 use greenroom_actors::limits::LOG_PAGE_EVENTS;
 use greenroom_core::{
+    authors::Authors,
     ids::{AgentName, ApprovalId, MessageId, RunId, Seq, SessionId, UserId},
     json::Digest,
     limits::TITLE_CHARS_MAX,
@@ -342,7 +343,7 @@ pub(super) async fn submit_message(
     let workflow = workflows::start_requested_workflow(state, &session.agent, workflow).await?;
     let message_id = message_id.unwrap_or_else(new_id);
     let (id, text) = (message_id.clone(), text.into());
-    let authors = principal.user.clone().into();
+    let authors = Authors::with_role(principal.user.clone(), principal.role);
     let message =
         NewMessage { message_id: id, text, digest, preflight, workflow, traceparent, authors };
     let input = match busy_action {

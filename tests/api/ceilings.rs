@@ -204,6 +204,18 @@ async fn g17_administrator_changes_ceilings_at_run_time() {
 }
 
 #[actix_web::test]
+async fn g17_role_of_the_author_decides_which_ceiling_applies() {
+    let server = transfer_server("[ceilings.roles.user]\nautonomy_level = 1").start().await;
+    for (user, role, is_denied) in [("ada", "user", true), ("carl", "approver", false)] {
+        let caller = ApiUser::with_role(&server, user, role).await;
+        let patch = json!({"autonomy_level": if is_denied { 1 } else { 2 }});
+        caller.send(Method::PATCH, "/agent/settings", patch).await.expect_ok();
+        let frames = caller.run("go").await;
+        assert_eq!(frames_of_kind(&frames, "authorization_denied").len(), usize::from(is_denied));
+    }
+}
+
+#[actix_web::test]
 async fn g17_change_of_ceilings_is_validated() {
     let server = transfer_server("[ceilings.roles.user]\nautonomy_level = 1").start().await;
     let many: Vec<_> = (0..=1000).collect();

@@ -1,6 +1,6 @@
 //! The principals who wrote a message or a run's messages (G12).
 
-use crate::{ids::UserId, limits::AUTHORS_MAX};
+use crate::{approval::Role, ids::UserId, limits::AUTHORS_MAX};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -11,6 +11,10 @@ pub struct Authors {
     /// The known authors, at most [`AUTHORS_MAX`].
     #[serde(default, skip_serializing_if = "is_empty")]
     users: Arc<BTreeSet<UserId>>,
+    /// The roles in which they wrote, whose ceilings apply to the run (G17). Empty if the roles were
+    /// not recorded.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    roles: BTreeSet<Role>,
     /// True if there are further authors who were not recorded.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     incomplete: bool,
@@ -18,21 +22,38 @@ pub struct Authors {
 
 impl Default for Authors {
     fn default() -> Self {
-        Self { users: Arc::default(), incomplete: true }
+        Self { users: Arc::default(), roles: BTreeSet::new(), incomplete: true }
     }
 }
 
 impl From<UserId> for Authors {
     fn from(user: UserId) -> Self {
-        Self { users: Arc::new(BTreeSet::from([user])), incomplete: false }
+        let (users, roles) = (Arc::new(BTreeSet::from([user])), BTreeSet::new());
+        Self { users, roles, incomplete: false }
     }
 }
 
 impl Authors {
-    /// Adds an author. At the limit, the set becomes incomplete instead.
+    /// Returns one author who wrote in this role.
+    pub fn with_role(user: UserId, role: Role) -> Self {
+        Self { roles: BTreeSet::from([role]), ..Self::from(user) }
+    }
+
+    /// Returns the roles of all authors. If the role of an author is not known, the role with the
+    /// fewest rights is among them.
+    pub fn roles(&self) -> BTreeSet<Role> {
+        let is_known = self.is_complete() && !self.roles.is_empty();
+        let unknown = (!is_known).then_some(Role::User);
+        self.roles.iter().copied().chain(unknown).collect()
+    }
+
+    /// Adds an author whose role is not known. At the limit, the set becomes incomplete instead.
     pub fn add(&mut self, user: &UserId) {
         if self.users.contains(user) {
             return;
+        }
+        if !self.roles.is_empty() {
+            self.roles.insert(Role::User);
         }
         if self.users.len() < AUTHORS_MAX {
             Arc::make_mut(&mut self.users).insert(user.clone());
@@ -43,7 +64,11 @@ impl Authors {
 
     /// Adds the authors of another message.
     pub fn add_all(&mut self, others: &Self) {
+        // Without any known role, the set stays empty.
+        let is_known = !(self.roles.is_empty() && others.roles.is_empty());
+        let roles = self.roles().union(&others.roles()).copied().filter(|_| is_known).collect();
         others.users.iter().for_each(|user| self.add(user));
+        self.roles = roles;
         self.incomplete |= others.incomplete;
     }
 
@@ -74,6 +99,31 @@ mod tests {
 
     fn user(name: &str) -> UserId {
         UserId::parse(name).unwrap()
+    }
+
+    #[test]
+    fn g17_unknown_role_counts_as_user() {
+        let admin = || Authors::with_role(user("dora"), Role::Admin);
+        assert_eq!(Authors::default().roles(), [Role::User].into());
+        assert_eq!(Authors::from(user("ann")).roles(), [Role::User].into());
+        assert_eq!(admin().roles(), [Role::Admin].into());
+        let mut edited = admin();
+        edited.add(&user("dora"));
+        assert_eq!(edited.roles(), [Role::Admin].into());
+        edited.add(&user("ann"));
+        assert_eq!(edited.roles(), [Role::User, Role::Admin].into());
+        for (other, expected) in [
+            (Authors::with_role(user("carl"), Role::Approver), vec![Role::Approver, Role::Admin]),
+            (Authors::from(user("ann")), vec![Role::User, Role::Admin]),
+            (Authors::default(), vec![Role::User, Role::Admin]),
+        ] {
+            let mut combined = admin();
+            combined.add_all(&other);
+            assert_eq!(combined.roles(), expected.into_iter().collect());
+        }
+        let stored = serde_json::to_value(admin()).unwrap();
+        assert_eq!(stored, json!({"users": ["dora"], "roles": ["admin"]}));
+        assert_eq!(serde_json::from_value::<Authors>(stored).unwrap(), admin());
     }
 
     #[test]

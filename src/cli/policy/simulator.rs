@@ -132,7 +132,7 @@ impl PolicySimulator {
         session: &SessionReplay,
     ) -> SimulatedVerdict {
         let session_id = session.session_id.to_string();
-        // The role of the caller is not recorded.
+        // Recorded calls count as those of users, as calls without a recorded role do.
         let owner = Some(&session.owner);
         let ceiling = self.ceilings.combine([Role::User], [&agent.name], owner);
         let used_up = ceiling.clone().with_spending(|limit| limit.amount);

@@ -3,11 +3,13 @@
 use super::{DecisionBuilder, Rejection};
 use crate::{
     approval::Role,
+    authors::Authors,
     budget::{Budget, BudgetMeasure, BudgetScope, SpendingPrecondition},
     call::Reservation,
     ids::AgentName,
     policy::{BudgetLimit, Cost, EffectiveCeiling, Settings},
 };
+use std::collections::BTreeSet;
 
 impl DecisionBuilder<'_> {
     /// Returns the ceiling of the session. Computed for each evaluation, because the run, and with
@@ -40,10 +42,11 @@ impl DecisionBuilder<'_> {
         parent.into_iter().flatten().chain([&self.env.rules.agent.name])
     }
 
-    /// Returns the roles whose ceilings apply. The log does not record the role of the principal
-    /// who began the run, so the role with the fewest rights counts.
-    fn roles(&self) -> impl Iterator<Item = Role> {
-        [Role::User].into_iter()
+    /// Returns the roles whose ceilings apply: those of all authors of the run's messages. In logs
+    /// that do not record them, the role with the fewest rights counts.
+    fn roles(&self) -> BTreeSet<Role> {
+        let run = self.active.run.as_ref();
+        run.map_or_else(|| Authors::default().roles(), |run| run.authors.roles())
     }
 
     /// Rejects a raise of a budget beyond what the ceiling permits.

@@ -89,6 +89,27 @@ fn g17_session_wider_than_ceiling_is_evaluated_under_the_ceiling() {
 }
 
 #[test]
+fn g17_role_is_that_of_the_authors_of_the_run() {
+    use crate::authors::Authors;
+    for (authors, is_denied) in [
+        (Authors::with_role(user("dora"), Role::Admin), false),
+        (Authors::with_role(user("dora"), Role::User), true),
+        (Authors::from(user("dora")), true),
+        (Authors::default(), true),
+    ] {
+        let mut harness = SessionHarness::new()
+            .with_ceilings(json!({"roles": {"user": {"blocked_tools": ["read"]}}}));
+        let Input::SubmitMessage { mut message, on_busy } = submit("u1") else {
+            panic!("a message")
+        };
+        message.authors = authors.clone();
+        harness.apply(Input::SubmitMessage { message, on_busy }).unwrap();
+        harness.propose(&scripted_calls(["read"]));
+        assert_eq!(!harness.denials().is_empty(), is_denied, "{authors:?}");
+    }
+}
+
+#[test]
 fn g17_denial_names_the_ceiling() {
     for (ceilings, tool, expected) in [
         (
