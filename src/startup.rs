@@ -34,7 +34,7 @@ use greenroom_core::{
     delegation,
     ids::{AgentName, ToolName},
     model::request::MessageLimits,
-    policy::{BUILT_IN_SERVER, ServerProfile, Tool},
+    policy::{BUILT_IN_SERVER, ServerProfile, Tool, units::USD},
     scrub::prepare_secrets,
     usage::ModelPrice,
 };
@@ -130,6 +130,7 @@ impl Server {
             children_max: limits.children_per_run.get(),
             delegation_depth_max: u32::try_from(limits.delegation_depth.get())?,
             prices: Arc::new(prices(&configuration)),
+            units: configuration.units.clone(),
             system: configuration.system_prompt.as_str().into(),
             context_windows: Arc::new(context_windows(&configuration)),
             compact_at: configuration.compact_at,
@@ -443,7 +444,9 @@ fn context_windows(configuration: &Configuration) -> BTreeMap<String, u64> {
 
 /// Returns the price of each model, if configured (M6).
 fn prices(configuration: &Configuration) -> BTreeMap<String, ModelPrice> {
-    let price = |model: &ModelEndpoint| Some((model.name.clone(), model.price?));
+    let decimals = configuration.units.decimals(USD);
+    let price =
+        |model: &ModelEndpoint| Some((model.name.clone(), ModelPrice { decimals, ..model.price? }));
     configuration.models.values().filter_map(price).collect()
 }
 

@@ -241,7 +241,7 @@ fn record_run_end(agent: &AgentName, outcome: &'static str, usage: ModelUsage) {
             .increment(tokens);
     }
     match usage.cost_usd {
-        Some(cost) => gauge!("greenroom_cost_usd", "agent" => agent).increment(cost),
+        Some(cost) => gauge!("greenroom_cost_usd", "agent" => agent).increment(cost.to_f64()),
         None => counter!("greenroom_unpriced_runs_total", "agent" => agent).increment(1),
     }
 }

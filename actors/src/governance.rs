@@ -10,7 +10,7 @@ use greenroom_core::{
     ids::AgentName,
     limits,
     model::request::MessageLimits,
-    policy::{Ceilings, CriticalRule, Matrix, Settings, Tool},
+    policy::{Ceilings, CriticalRule, Matrix, Settings, Tool, Units},
     usage::ModelPrice,
 };
 use std::{
@@ -74,6 +74,8 @@ pub struct Governance {
     pub model_retry: RetryPolicy,
     /// The prices of models, by the model's name in configuration.
     pub prices: Arc<BTreeMap<String, ModelPrice>>,
+    /// The units of costs and their decimals.
+    pub units: Arc<Units>,
     /// The text that precedes every agent's system prompt.
     pub system: Arc<str>,
     /// The context windows of models in tokens, by the model's name in configuration.
@@ -106,6 +108,7 @@ impl Governance {
             message_limits: MessageLimits::default(),
             model_retry: RetryPolicy::default(),
             prices: Arc::default(),
+            units: Arc::default(),
             system: Arc::from(""),
             context_windows: Arc::default(),
             compact_at: Some(limits::COMPACT_AT_DEFAULT),
@@ -140,6 +143,7 @@ impl Governance {
             message_limits: self.message_limits,
             model_retry: self.model_retry,
             prices: self.prices.clone(),
+            units: self.units.clone(),
             context: ContextConfig {
                 system: self.system.clone(),
                 context_windows: self.context_windows.clone(),

@@ -15,7 +15,9 @@ use super::{
 };
 use crate::startup::SystemClock;
 use greenroom_actors::ports::Clock as _;
-use greenroom_core::{approval::ApprovalKind, json::from_value, limits::REASON_BYTES_MAX};
+use greenroom_core::{
+    amount::Amount, approval::ApprovalKind, json::from_value, limits::REASON_BYTES_MAX,
+};
 use serde_json::{Value, json};
 use view::ApprovalDetails;
 
@@ -156,8 +158,8 @@ struct RaiseArgs {
     #[command(flatten)]
     common: CommonAnswerArgs,
     /// The new limit, in the budget's unit
-    #[arg(value_name = "LIMIT")]
-    limit: f64,
+    #[arg(value_name = "LIMIT", value_parser = Amount::parse)]
+    limit: Amount,
 }
 
 #[derive(Debug, clap::Args)]

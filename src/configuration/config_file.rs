@@ -12,7 +12,7 @@ use crate::store::DatabaseLocation;
 use greenroom_core::{
     duration::ConfigDuration,
     ids::AgentName,
-    policy::{Ceilings, Matrix, Settings, UnknownToolPolicy, catalog::CatalogEntry},
+    policy::{Ceilings, Matrix, Settings, Units, UnknownToolPolicy, catalog::CatalogEntry},
 };
 use serde::Deserialize;
 use std::{
@@ -51,6 +51,7 @@ pub(super) struct ConfigFile {
     pub(super) approvals: ApprovalsSection,
     pub(super) budgets: RawBudgets,
     pub(super) ceilings: Ceilings,
+    pub(super) units: Units,
     pub(super) defaults: RawDefaults,
     pub(super) redaction: RawRedaction,
 }
@@ -81,6 +82,7 @@ impl Default for ConfigFile {
             approvals: ApprovalsSection::default(),
             budgets: RawBudgets::default(),
             ceilings: Ceilings::default(),
+            units: Units::default(),
             defaults: RawDefaults::default(),
             redaction: RawRedaction::default(),
         }

@@ -33,7 +33,9 @@ use greenroom_core::{
     agent::AgentProfile,
     ids::AgentName,
     limits::COMPACT_AT_DEFAULT,
-    policy::{Catalog, Ceilings, CriticalRule, Matrix, Settings},
+    policy::{
+        Catalog, Ceilings, CriticalRule, Matrix, Settings, Units, budget_limit::validate_unit,
+    },
 };
 use regex::Regex;
 use std::{
@@ -41,6 +43,7 @@ use std::{
     fmt, io,
     net::SocketAddr,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -96,6 +99,8 @@ pub struct Configuration {
     pub matrix: Matrix,
     /// The configured properties of tools (G1).
     pub catalog: Catalog,
+    /// The units of costs and their decimals.
+    pub units: Arc<Units>,
     /// Limits on client requests (X4).
     pub limits: Limits,
     /// The ceilings, the outer bound of those that administrators set at run time (G17).
@@ -207,6 +212,19 @@ impl Configuration {
         document.defaults.settings.validate().map_err(|error| {
             ConfigurationError::invalid(format_args!("{location}, defaults.settings"), error)
         })?;
+        if let Some(limit) = &document.defaults.settings.budget_limit
+            && let Some(problem) = limit.amount_problem()
+        {
+            let location = format!("{location}, defaults.settings");
+            return Err(ConfigurationError::invalid(location, problem));
+        }
+        for unit in document.units.names() {
+            validate_unit(unit).map_err(|problem| {
+                let location = format!("{location}, units.{unit}");
+                ConfigurationError::invalid(location, format!("the name {problem}"))
+            })?;
+        }
+        let units = Arc::new(document.units);
         let context = LoadContext { location: &location, base_folder: &source.folder, environment };
         let models = models::endpoints(document.models, &context)?;
         let selector =
@@ -272,7 +290,9 @@ impl Configuration {
             catalog: Catalog::new(
                 source.tools.into_iter().map(|((_, key), entry)| (key, entry)),
                 document.unknown_tools,
-            ),
+            )
+            .with_units(units.clone()),
+            units,
             limits: document.limits,
             critical: CriticalRule {
                 min_role: document.approvals.critical_role,

@@ -203,12 +203,6 @@ fn endpoint(name: &str, raw: RawModel, environment: &Environment) -> Result<Mode
             return Err("`model` is missing; it must be the provider's name of the model".into());
         }
     };
-    if let Some(price) = raw.price {
-        let parts = [price.input, price.output, price.cached.unwrap_or(0.0)];
-        if !parts.iter().all(|part| part.is_finite() && *part >= 0.0) {
-            return Err("prices must be finite numbers of 0 or more".to_owned());
-        }
-    }
     if let Some(tokens) = raw.context_tokens.filter(|tokens| *tokens < CONTEXT_TOKENS_MIN) {
         return Err(format!("context_tokens must be at least {CONTEXT_TOKENS_MIN}, not {tokens}"));
     }

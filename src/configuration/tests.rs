@@ -3,6 +3,7 @@
 mod models;
 
 use super::*;
+use greenroom_core::amount::Amount;
 use greenroom_core::approval::{ApprovalDeadlines, DeadlineRule};
 use greenroom_core::budget::{Budget, BudgetMeasure, BudgetScope};
 use greenroom_core::policy::{Autonomy, BudgetPeriod, MatrixCell, MatrixPreset, Risk, RiskSource};
@@ -144,7 +145,7 @@ fn all_tables_are_loaded() {
             scope: BudgetScope::Run,
             period: BudgetPeriod::Total,
             measure: BudgetMeasure::Tokens,
-            limit: 500.0,
+            limit: 500.into(),
         }],
     };
     assert_eq!(agent(&configuration, "trader"), trader);
@@ -160,7 +161,7 @@ fn all_tables_are_loaded() {
         max_tokens_parameter: MaxTokensParameter::Legacy,
         connect_timeout: Duration::from_secs(10),
         idle_timeout: Duration::from_secs(300),
-        price: Some(ModelPrice { input: 1.0, output: 2.5, cached: None }),
+        price: Some(ModelPrice::new(1.into(), Amount::parse("2.5").unwrap())),
         context_tokens: None,
     };
     assert_eq!(configuration.models["local"], expected);
@@ -590,15 +591,18 @@ fn g5_example_orders_are_priced_and_restricted_to_allowed_regions() {
         remaining_budget: None,
     };
     for (order, expected) in [
-        (json!({"region_id": 10000002, "side": "buy", "quantity": 5, "price": 2}), Ok(10.0)),
-        (json!({"region_id": 10000002, "side": "buy", "quantity": 5, "price": 2.5}), Ok(12.5)),
-        (json!({"region_id": 10000002, "side": "sell", "quantity": 5, "price": 2.5}), Ok(0.0)),
+        (json!({"region_id": 10000002, "side": "buy", "quantity": 5, "price": 2}), Ok("10 ISK")),
+        (
+            json!({"region_id": 10000002, "side": "buy", "quantity": 5, "price": 2.5}),
+            Ok("12.50 ISK"),
+        ),
+        (json!({"region_id": 10000002, "side": "sell", "quantity": 5, "price": 2.5}), Ok("0 ISK")),
         (json!({"region_id": 10000002, "side": "buy", "quantity": 5}), Err("needs a price")),
         (json!({"region_id": 1, "side": "buy", "quantity": 5, "price": 2}), Err("this region")),
     ] {
         match (judge_call(&tool, &order, &context), expected) {
             (Verdict::Ask { cost: Some(cost), .. }, Ok(amount)) => {
-                assert_eq!((cost.amount, cost.unit.as_str()), (amount, "ISK"), "{order}");
+                assert_eq!(cost.to_string(), amount, "{order}");
             }
             (Verdict::Deny(denial), Err(reason)) => {
                 assert!(denial.reason.contains(reason), "{}", denial.reason);

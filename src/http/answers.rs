@@ -9,6 +9,7 @@ use crate::{
 };
 use greenroom_actors::session::CommandError;
 use greenroom_core::{
+    amount::Amount,
     approval::{
         Approval, ApprovalSubject, GrantRequest, PlanStepDecision, RecordedAnswer, Resolution,
         Surface,
@@ -231,9 +232,13 @@ fn parse_resolution(
         }
         Some("done") => return Ok(Some(Resolution::Done(value.clone().unwrap_or(Value::Null)))),
         Some("raise") => {
-            let limit = value.as_ref().and_then(Value::as_f64);
-            let missing = || Problem::invalid("value", "`value` must be the new limit, a number");
-            return limit.map(Resolution::Raise).map(Some).ok_or_else(missing);
+            let Some(Value::Number(limit)) = value else {
+                return Err(Problem::invalid("value", "`value` must be the new limit, a number"));
+            };
+            let limit = Amount::from_number(limit);
+            let limit =
+                limit.map_err(|problem| Problem::invalid("value", format!("`value` {problem}")))?;
+            return Ok(Some(Resolution::Raise(limit)));
         }
         Some(_) | None => return Ok(None),
     };
@@ -480,7 +485,10 @@ mod tests {
             (json!({"decision": "done"}), Resolution::Done(Value::Null)),
             (json!({"decision": "done", "value": {"id": 1}}), Resolution::Done(json!({"id": 1}))),
             (json!({"decision": "failed"}), Resolution::Failed),
-            (json!({"decision": "raise", "value": 2.5}), Resolution::Raise(2.5)),
+            (
+                json!({"decision": "raise", "value": 2.5}),
+                Resolution::Raise(Amount::parse("2.5").unwrap()),
+            ),
             (json!({"decision": "stop"}), Resolution::Stop),
         ] {
             let expected = ApprovalAnswer::Resolve { resolution, reason: None };

@@ -49,10 +49,8 @@ const SELECT_APPROVALS_OF_CALL: &str = "
 const SELECT_PENDING: &str = "SELECT approval_id, session_id, deadline FROM approvals
     WHERE state = 'pending' ORDER BY approval_id";
 const SELECT_SETTINGS: &str = "SELECT content FROM user_settings WHERE user_id = $1";
-const SELECT_SPENDING: &str = "
-    SELECT measure,
-           sum(amount) FILTER (WHERE day >= $2), sum(amount) FILTER (WHERE day >= $3), sum(amount)
-    FROM spending WHERE user_id = $1 GROUP BY measure";
+const SELECT_SPENDING: &str =
+    "SELECT measure, day, CAST(amount AS TEXT) FROM spending WHERE user_id = $1";
 const SELECT_HEARTBEAT: &str = "SELECT beat FROM heartbeat";
 
 /// Returns at most `limit` events of a session after `after_seq`.
@@ -201,25 +199,22 @@ pub(super) async fn load_settings(
         .map_err(|error| JournalError::Corrupt(format!("the settings of user {user}: {error}")))
 }
 
-/// Returns the user's spending for each measure, as of `today`.
+/// Returns the user's spending for each measure, as of `today`. Adds up here, because SQLite has no
+/// decimal numbers.
 pub(super) async fn load_spending(
     read_pool: &ReadPool,
     user: &UserId,
     today: Day,
 ) -> Result<BTreeMap<BudgetMeasure, SpendingTotals>, JournalError> {
-    let (today, month) = (i64::from(today.0), i64::from(today.first_of_month().0));
-    let query = SqlQuery::new(SELECT_SPENDING).bind(user.as_str()).bind(today).bind(month);
-    let rows = fetch_all(read_pool, query).await?;
-    let amount = |row: &SqlRow, index| Ok(column_value(row.optional_amount(index))?.unwrap_or(0.0));
-    rows.iter()
-        .map(|row| {
-            let (day, month, total) = (amount(row, 1)?, amount(row, 2)?, amount(row, 3)?);
-            Ok((
-                BudgetMeasure::from_name(column_value(row.text(0))?),
-                SpendingTotals { day, month, total },
-            ))
-        })
-        .collect()
+    let rows = fetch_all(read_pool, SqlQuery::new(SELECT_SPENDING).bind(user.as_str())).await?;
+    let mut spending: BTreeMap<BudgetMeasure, SpendingTotals> = BTreeMap::new();
+    for row in &rows {
+        let measure = BudgetMeasure::from_name(column_value(row.text(0))?);
+        let day = i32::try_from(column_value(row.number(1))?).unwrap_or(i32::MAX);
+        let amount = column_value(row.amount(2))?;
+        spending.entry(measure).or_default().add(Day(day), amount, today);
+    }
+    Ok(spending)
 }
 
 /// Checks that reading works.

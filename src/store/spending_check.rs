@@ -3,6 +3,7 @@
 
 use super::{stored_commit::StoredCommit, writer::WriterBackend};
 use greenroom_core::{
+    amount::Amount,
     budget::{SpendingEntry, SpendingPrecondition, SpendingUpdate},
     ids::UserId,
 };
@@ -23,7 +24,7 @@ pub(super) async fn validate_preconditions(
                 let added = accepted
                     .iter()
                     .map(|added| counted_spending(added, &update.user, precondition));
-                is_met &= precondition.is_met(stored + added.sum::<f64>());
+                is_met &= precondition.is_met(stored + added.sum::<Amount>());
             }
             if !is_met {
                 accepted.pop();
@@ -39,7 +40,7 @@ fn counted_spending(
     update: &SpendingUpdate,
     user: &UserId,
     precondition: &SpendingPrecondition,
-) -> f64 {
+) -> Amount {
     let is_counted = |entry: &&SpendingEntry| {
         update.user == *user
             && entry.measure == precondition.measure

@@ -3,6 +3,7 @@
 
 use super::postgres;
 use futures::{StreamExt as _, TryStreamExt as _, stream::BoxStream};
+use greenroom_core::amount::Amount;
 use sqlx::{
     AssertSqlSafe, Connection as _, PgConnection, Postgres, Row as _, Sqlite, SqliteConnection,
     SqlitePool, postgres::PgRow, sqlite::SqliteRow,
@@ -145,9 +146,15 @@ impl SqlRow {
         column!(self, index)
     }
 
-    pub(super) fn optional_amount(&self, index: usize) -> sqlx::Result<Option<f64>> {
-        column!(self, index)
+    /// Returns the amount of a column with its decimal text.
+    pub(super) fn amount(&self, index: usize) -> sqlx::Result<Amount> {
+        parse_amount(self.text(index)?)
     }
+}
+
+/// Parses a stored amount.
+pub(super) fn parse_amount(text: &str) -> sqlx::Result<Amount> {
+    Amount::parse_exact(text).map_err(|problem| sqlx::Error::Decode(Box::new(problem)))
 }
 
 /// The connections that read. They can't write.

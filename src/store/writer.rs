@@ -24,6 +24,7 @@ use greenroom_actors::{
 };
 use greenroom_core::{
     Timestamp,
+    amount::Amount,
     budget::SpendingPrecondition,
     ids::{Seq, SessionId, UserId},
     session::SessionStatus,
@@ -64,7 +65,7 @@ pub(super) trait WriterBackend: Send + 'static {
         &mut self,
         user: &UserId,
         precondition: &SpendingPrecondition,
-    ) -> sqlx::Result<f64>;
+    ) -> sqlx::Result<Amount>;
 
     /// Returns at most `limit` open sessions of the user.
     async fn list_open_sessions(

@@ -66,7 +66,7 @@ async fn g6_one_of_two_racing_sessions_gets_the_remaining_budget() {
     );
 
     let approval = approval_of_kind(&loser, "budget");
-    let budget = json!({"scope": "user", "period": "total", "measure": "ISK", "limit": 60.0});
+    let budget = json!({"scope": "user", "period": "total", "measure": "ISK", "limit": 60});
     assert_eq!((&approval["budget"], &approval["spent"]), (&budget, &json!(COST)), "{approval}");
     assert_eq!(approval["needed"], json!(COST));
     let elsewhere = json!([{"what": "the user's other sessions and earlier runs", "amount": COST}]);

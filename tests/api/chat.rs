@@ -534,7 +534,7 @@ async fn g6_g14_d3_plans_budgets_and_unknown_outcomes_are_answered_inline() {
     terminal.wait_for_text("›").await;
     terminal.enter("do it");
     terminal.wait_for_text("2. buy buy high risk needs approval").await;
-    terminal.wait_for_text("About 100 tokens in, 20 out, $0.2500").await;
+    terminal.wait_for_text("About 100 tokens in, 20 out, 0.25 USD").await;
     terminal.wait_for_text("Warning: it is late").await;
     terminal.enter("s 1");
     terminal.wait_for_text("1. look (skipped)").await;
@@ -543,13 +543,15 @@ async fn g6_g14_d3_plans_budgets_and_unknown_outcomes_are_answered_inline() {
     terminal.enter(" only ore");
     terminal.wait_for_text("2. buy only ore").await;
     terminal.enter("y");
-    terminal.wait_for_text("990 of 1000 tokens spent of the run's budget; 50 more needed").await;
+    terminal
+        .wait_for_text("990 of 1,000 tokens spent of the run's budget; 50 tokens more needed")
+        .await;
     terminal.enter("2000");
     terminal.wait_for_text("Did it happen? buy n 1 it crashed").await;
     terminal.enter("done {\"order\": 7}");
     terminal.wait_for_text("Who are you?").await;
     terminal.enter("{\"name\": \"ann\"}");
-    terminal.wait_for_text("All done. 12 tokens in, 3 out, $0.5000").await;
+    terminal.wait_for_text("All done. 12 tokens in, 3 out, 0.50 USD").await;
     let received = gateway.received();
     let mut approval = received[1].clone();
     approval.as_object_mut().unwrap().retain(|name, _| name != "id" && name != "requestId");
@@ -563,7 +565,7 @@ async fn g6_g14_d3_plans_budgets_and_unknown_outcomes_are_answered_inline() {
     let posted =
         |id: &str, body: Value| json!({"path": format!("/agent/approvals/{id}"), "body": body});
     let expected = [
-        posted("p-2", json!({"decision": "raise", "value": 2000.0})),
+        posted("p-2", json!({"decision": "raise", "value": 2000})),
         posted("p-3", json!({"decision": "done", "value": {"order": 7}})),
         posted("p-4", json!({"decision": "answer", "value": {"name": "ann"}})),
     ];

@@ -9,7 +9,7 @@ async fn d5_migrate_uses_same_database_as_serve() {
     let migrated = workspace.run(&["migrate"]).await;
     assert_eq!(migrated.code, 0, "{migrated:?}");
     assert_eq!((exists("workspace.db"), exists("greenroom.db")), (true, false));
-    assert_eq!(workspace.run(&["migrate"]).await.out, "schema version 9, nothing to do\n");
+    assert_eq!(workspace.run(&["migrate"]).await.out, "schema version 10, nothing to do\n");
 
     workspace.write("other.toml", "database = \"other.db\"\n");
     assert_eq!(workspace.run(&["migrate", "--config", "other.toml"]).await.code, 0);

@@ -116,7 +116,7 @@ pub(crate) async fn load_stored_seqs(
 
 /// Loads the stored spending in ISK.
 pub(crate) async fn load_spending(database: &Database, folder: &Path) -> f64 {
-    let sum = "SELECT coalesce(sum(amount), 0.0) FROM spending WHERE measure = 'ISK'";
+    let sum = "SELECT coalesce(sum(CAST(amount AS DOUBLE PRECISION)), 0.0) FROM spending WHERE measure = 'ISK'";
     let spent: Result<f64, _> = match database {
         Database::File => sqlx::query_scalar(sum).fetch_one(&mut open_sqlite(folder).await).await,
         Database::Postgres(address) => {

@@ -11,6 +11,7 @@ use greenroom_actors::ports::{
 };
 use greenroom_core::{
     Timestamp,
+    amount::Amount,
     budget::{BudgetMeasure, SpendingEntry, SpendingPrecondition, SpendingTotals, SpendingUpdate},
     ids::{MessageId, Seq, SessionId},
     json::Digest,
@@ -18,7 +19,11 @@ use greenroom_core::{
     session::{ApprovalRow, ApprovalState, SessionRow, SessionStatus},
     time::Day,
 };
-use std::{collections::BTreeSet, slice, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    slice,
+    sync::Arc,
+};
 
 /// Declares a test of each case for one database. `$open` returns a journal over an empty database
 /// and a guard that lives as long as the case.
@@ -59,6 +64,7 @@ macro_rules! contract_tests {
             g4_settings_are_stored_by_user,
             g6_spending_is_summed_by_day_month_and_measure,
             g6_concurrent_spending_never_exceeds_a_budget,
+            g6_decimal_amounts_are_summed_exactly,
             s1_purge_deletes_session_and_keeps_spending,
             s1_purge_with_outdated_head_conflicts,
             check_health_succeeds_on_intact_database,
@@ -555,7 +561,11 @@ pub(crate) async fn g4_settings_are_stored_by_user(journal: JournalUnderTest) {
 
 /// Returns a commit of a new session that records spending, on condition that it stays within
 /// `limit`.
-fn spending(n: u32, day: Day, amount: f64, limit: Option<(BudgetPeriod, f64)>) -> Commit {
+fn amount(text: &str) -> Amount {
+    Amount::parse_exact(text).unwrap()
+}
+
+fn spending(n: u32, day: Day, amount: Amount, limit: Option<(BudgetPeriod, Amount)>) -> Commit {
     let measure = || BudgetMeasure::from_unit("ISK \u{1F980} 'x'");
     let precondition =
         |(period, limit)| SpendingPrecondition { measure: measure(), period, day, limit };
@@ -573,11 +583,12 @@ pub(crate) async fn g6_spending_is_summed_by_day_month_and_measure(journal: Jour
     let today = Timestamp(NEW_YEAR).day();
     let first = today.first_of_month();
     let days = [Day(first.0 - 1), first, first, today, Day(today.0 + 1)];
-    for ((n, day), amount) in (1..).zip(days).zip([1.5, 10.0, -2.0, 100.0, 1000.0]) {
-        append(&journal, spending(n, day, amount, None)).await;
+    for ((n, day), text) in (1..).zip(days).zip(["1.5", "10", "-2", "100", "1000.000001"]) {
+        append(&journal, spending(n, day, amount(text), None)).await;
     }
     let totals = journal.load_spending(&user("alice"), today).await.unwrap();
-    let expected = SpendingTotals { day: 1108.0, month: 1108.0, total: 1109.5 };
+    let day = amount("1108.000001");
+    let expected = SpendingTotals { day, month: day, total: amount("1109.500001") };
     // 1 January is the first day of its month.
     assert_eq!(totals, [(BudgetMeasure::from_unit("ISK \u{1F980} 'x'"), expected)].into());
     assert_eq!(journal.load_spending(&user("bob"), today).await.unwrap(), [].into());
@@ -586,10 +597,11 @@ pub(crate) async fn g6_spending_is_summed_by_day_month_and_measure(journal: Jour
 /// An append that would exceed the budget fails with `BudgetExceeded` and stores nothing.
 pub(crate) async fn g6_concurrent_spending_never_exceeds_a_budget(journal: JournalUnderTest) {
     let today = Timestamp(NEW_YEAR).day();
-    let limit = Some((BudgetPeriod::Day, 25.0));
-    append(&journal, spending(90, Day(today.0 - 1), 100.0, None)).await;
-    append(&journal, spending(91, today, 5.0, limit)).await;
-    let results = join_all((1..=20).map(|n| journal.append(spending(n, today, 10.0, limit)))).await;
+    let limit = Some((BudgetPeriod::Day, 25.into()));
+    append(&journal, spending(90, Day(today.0 - 1), 100.into(), None)).await;
+    append(&journal, spending(91, today, 5.into(), limit)).await;
+    let results =
+        join_all((1..=20).map(|n| journal.append(spending(n, today, 10.into(), limit)))).await;
     let is_over_budget =
         |result: &Result<(), _>| matches!(result, Err(JournalError::BudgetExceeded));
     assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 2, "{results:?}");
@@ -598,11 +610,58 @@ pub(crate) async fn g6_concurrent_spending_never_exceeds_a_budget(journal: Journ
         let head = journal.load_head(session_id(n)).await.unwrap();
         assert_eq!(head, Seq(u64::from(result.is_ok())));
     }
-    let month = Some((BudgetPeriod::Month, 125.0));
-    assert!(is_over_budget(&journal.append(spending(92, today, 101.0, month)).await));
-    append(&journal, spending(93, today, 100.0, month)).await;
+    let month = Some((BudgetPeriod::Month, 125.into()));
+    assert!(is_over_budget(&journal.append(spending(92, today, amount("100.01"), month)).await));
+    append(&journal, spending(93, today, 100.into(), month)).await;
     let totals = journal.load_spending(&user("alice"), today).await.unwrap();
-    assert_eq!(totals.values().map(|totals| totals.day).collect::<Vec<_>>(), [125.0]);
+    assert_eq!(totals.values().map(|totals| totals.day).collect::<Vec<_>>(), [125.into()]);
+}
+
+/// Sums of decimals are exact: ten times 0.1 is 1, which a binary floating-point sum misses.
+pub(crate) async fn g6_decimal_amounts_are_summed_exactly(journal: JournalUnderTest) {
+    let today = Timestamp(NEW_YEAR).day();
+    let limit = Some((BudgetPeriod::Total, 1.into()));
+    for n in 1..=10 {
+        append(&journal, spending(n, today, amount("0.1"), limit)).await;
+    }
+    let smallest = spending(11, today, amount("0.000000000001"), limit);
+    assert!(matches!(journal.append(smallest).await, Err(JournalError::BudgetExceeded)));
+    let large = amount("99999999999999999999.999999999999");
+    append(&journal, spending(12, today, large, None)).await;
+    append(&journal, spending(13, today, -amount("0.3"), None)).await;
+    let totals = journal.load_spending(&user("alice"), today).await.unwrap();
+    let expected = large + amount("0.7");
+    assert_eq!(totals.values().map(|totals| totals.total).collect::<Vec<_>>(), [expected]);
+}
+
+/// Spending as floating-point sums left it, on day 1.
+pub(crate) const FLOATING_POINT_SPENDING: &str = "
+    INSERT INTO spending (user_id, measure, day, amount) VALUES
+    ('alice', 'ISK', 1, 374799.99999999994), ('alice', 'usd', 1, 6.000000000000001e-05),
+    ('alice', 'gold', 1, 864197523.8399999), ('alice', 'silver', 1, 4120.0),
+    ('alice', 'tokens', 1, 123456789012.0), ('alice', 'tin', 1, 1.4210854715202004e-14)";
+
+/// Asserts that [`FLOATING_POINT_SPENDING`] has become decimal, and that amounts add up.
+pub(crate) async fn assert_decimal_spending(journal: &dyn Journal) {
+    let isk = |n, isk: &str| {
+        let mut commit = spending(n, Day(1), amount(isk), None);
+        let update = commit.projection.spending_update.as_mut().unwrap();
+        update.entries[0].measure = BudgetMeasure::from_unit("ISK");
+        commit
+    };
+    journal.append(isk(1, "0.01")).await.unwrap();
+    let totals = journal.load_spending(&user("alice"), Day(1)).await.unwrap();
+    let totals = totals.iter().map(|(measure, totals)| (measure.name(), totals.total));
+    let expected = [
+        ("ISK", "374800.01"),
+        ("gold", "864197523.84"),
+        ("silver", "4120"),
+        ("tin", "0"),
+        ("tokens", "123456789012"),
+        ("usd", "0.00006"),
+    ];
+    let expected = expected.map(|(measure, text)| (measure, amount(text)));
+    assert_eq!(totals.collect::<BTreeMap<_, _>>(), expected.into());
 }
 
 fn purge_request(n: u32, head: u64) -> PurgeRequest {
@@ -619,7 +678,7 @@ pub(crate) async fn s1_purge_deletes_session_and_keeps_spending(journal: Journal
         let mut first =
             with_rows(message_commit(session_id(n), 0, 3, "x"), Some(row), vec![pending_approval]);
         first.projection.spending_update =
-            spending(n, today, 10.0, None).projection.spending_update;
+            spending(n, today, 10.into(), None).projection.spending_update;
         append(&journal, first).await;
         append(&journal, message_commit(session_id(n), 3, 2, "y")).await;
     }
@@ -634,7 +693,7 @@ pub(crate) async fn s1_purge_deletes_session_and_keeps_spending(journal: Journal
     assert_eq!(counts, SessionCounts { open: 1, running: 1 });
     assert_eq!(read_log(&*journal, session_id(2)).await.len(), 5);
     let totals = journal.load_spending(&user("alice"), today).await.unwrap();
-    assert_eq!(totals.values().map(|totals| totals.total).collect::<Vec<_>>(), [20.0]);
+    assert_eq!(totals.values().map(|totals| totals.total).collect::<Vec<_>>(), [20.into()]);
     // A later append to the session conflicts, and so does a second purge.
     assert!(is_conflict(&journal.append(message_commit(session_id(1), 5, 1, "late")).await));
     assert!(is_conflict(&journal.purge(purge_request(1, 5)).await));

@@ -3,6 +3,7 @@
 use greenroom_actors::ports::{Commit, Journal, JournalError};
 use greenroom_core::{
     Timestamp,
+    amount::Amount,
     approval::{
         Approval, ApprovalSubject, ArgumentEdit, DeadlineAction, Grant, GrantRequest, PlanStep,
         PlanStepDecision, Role, Surface,
@@ -100,7 +101,7 @@ pub(crate) fn session_row(n: u32, owner: &str, status: SessionStatus) -> Session
                 cached_tokens: 4,
                 estimated: false,
             },
-            cost_usd: Some(0.1),
+            cost_usd: Some(Amount::parse("0.1").unwrap()),
             estimated_cost_usd: None,
         },
     }

@@ -1,6 +1,7 @@
 //! PostgreSQL journals when the server stops, a connection is closed, a statement is cancelled, or
 //! another process holds the database (D5, D8).
 
+use crate::cases::{FLOATING_POINT_SPENDING, assert_decimal_spending};
 use crate::{
     fixtures::{is_conflict, is_unavailable, message_commit, read_log, session_id},
     postgres::{open, open_with},
@@ -68,19 +69,19 @@ async fn d5_second_open_fails_until_first_store_is_closed() {
 async fn d5_newer_database_is_rejected_unchanged() {
     let address = Postgres::shared().create_database().await;
     let first = store::migrate(database(&address)).await.unwrap();
-    assert_eq!((first.from_version, first.to_version), (0, 8));
+    assert_eq!((first.from_version, first.to_version), (0, 9));
     let second = store::migrate(database(&address)).await.unwrap();
-    assert_eq!((second.from_version, second.to_version), (8, 8));
+    assert_eq!((second.from_version, second.to_version), (9, 9));
     let mut other = second_connection(&address).await;
     execute(&mut other, "UPDATE greenroom_schema SET version = 99").await;
     let error = open_error(&address).await;
-    assert!(matches!(error, StoreError::SchemaTooNew { found: 99, known: 8, .. }), "{error}");
+    assert!(matches!(error, StoreError::SchemaTooNew { found: 99, known: 9, .. }), "{error}");
     let error = Store::open_read_only(database(&address)).await.unwrap_err();
     assert!(matches!(error, StoreError::SchemaTooNew { found: 99, .. }), "{error}");
     execute(&mut other, "UPDATE greenroom_schema SET version = 1").await;
     let error = Store::open_read_only(database(&address)).await.unwrap_err();
     assert!(matches!(error, StoreError::SchemaTooOld { found: 1, .. }), "{error}");
-    execute(&mut other, "UPDATE greenroom_schema SET version = 8").await;
+    execute(&mut other, "UPDATE greenroom_schema SET version = 9").await;
     open(&address).await.check_health().await.unwrap();
 }
 
@@ -92,13 +93,29 @@ async fn d5_reconnected_journal_does_not_write_to_newer_schema() {
     let journal = open(&address).await;
     journal.append(message_commit(session_id(1), 0, 1, "x")).await.unwrap();
     let mut other = second_connection(&address).await;
-    execute(&mut other, "UPDATE greenroom_schema SET version = 9").await;
+    execute(&mut other, "UPDATE greenroom_schema SET version = 10").await;
     execute(&mut other, TERMINATE_WRITERS).await;
     for _ in 0..3 {
         assert!(is_unavailable(&journal.append(message_commit(session_id(1), 1, 1, "y")).await));
     }
-    execute(&mut other, "UPDATE greenroom_schema SET version = 8").await;
+    execute(&mut other, "UPDATE greenroom_schema SET version = 9").await;
     journal.append(message_commit(session_id(1), 1, 1, "y")).await.unwrap();
+}
+
+/// A database of version 8, in which amounts are floating-point numbers.
+#[tokio::test]
+async fn d5_g6_amounts_are_decimal_after_migration_from_version_8() {
+    let address = Postgres::shared().create_database().await;
+    drop(open(&address).await);
+    let mut other = second_connection(&address).await;
+    for statement in [
+        "ALTER TABLE spending ALTER COLUMN amount TYPE DOUBLE PRECISION",
+        FLOATING_POINT_SPENDING,
+        "UPDATE greenroom_schema SET version = 8",
+    ] {
+        execute(&mut other, statement).await;
+    }
+    assert_decimal_spending(&open(&address).await).await;
 }
 
 #[tokio::test]

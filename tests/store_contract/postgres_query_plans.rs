@@ -108,12 +108,12 @@ async fn run_every_query(store: &Store, n: u32) {
         let (measure, day) = (BudgetMeasure::from_unit("ISK"), Timestamp(NEW_YEAR).day());
         commit.projection.spending_update = Some(SpendingUpdate {
             user: owner.clone(),
-            entries: vec![SpendingEntry { measure: measure.clone(), day, amount: 1.0 }],
+            entries: vec![SpendingEntry { measure: measure.clone(), day, amount: 1.into() }],
             preconditions: vec![SpendingPrecondition {
                 measure,
                 period: BudgetPeriod::Month,
                 day,
-                limit: 1e9,
+                limit: 1_000_000_000.into(),
             }],
         });
         store.append(commit).await.unwrap();

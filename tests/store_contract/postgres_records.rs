@@ -40,7 +40,7 @@ fn entry() -> AuditEntry {
 async fn acknowledged_writes_survive_restart() {
     let address = Postgres::shared().create_database().await;
     let journal = open(&address).await;
-    assert_eq!((journal.migration().from_version, journal.migration().to_version), (0, 8));
+    assert_eq!((journal.migration().from_version, journal.migration().to_version), (0, 9));
     let row = session_row(1, "alice", SessionStatus::Running);
     let pending_approval = approval_row(1, 1, "alice", ApprovalState::Pending);
     let first = commit(session_id(1), 0, all_events());
@@ -50,7 +50,7 @@ async fn acknowledged_writes_survive_restart() {
         .unwrap();
     drop(journal);
     let journal = open(&address).await;
-    assert_eq!((journal.migration().from_version, journal.migration().to_version), (8, 8));
+    assert_eq!((journal.migration().from_version, journal.migration().to_version), (9, 9));
     assert_eq!(read_log(&journal, session_id(1)).await, all_events());
     assert_eq!(journal.load_session(session_id(1)).await.unwrap(), Some(row));
     assert_eq!(

@@ -82,11 +82,11 @@ async fn acknowledged_writes_survive_restart() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("green.db");
     let journal = open(&path).await;
-    assert_eq!((journal.migration().from_version, journal.migration().to_version), (0, 8));
+    assert_eq!((journal.migration().from_version, journal.migration().to_version), (0, 10));
     store_one_of_each(&journal).await;
     drop(journal);
     let journal = open(&path).await;
-    assert_eq!((journal.migration().from_version, journal.migration().to_version), (8, 8));
+    assert_eq!((journal.migration().from_version, journal.migration().to_version), (10, 10));
     assert_all_stored(&journal).await;
 }
 

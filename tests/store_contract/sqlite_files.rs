@@ -1,5 +1,6 @@
 //! The files of SQLite journals: modes, locks, and files that are no database of Greenroom.
 
+use crate::cases::{FLOATING_POINT_SPENDING, assert_decimal_spending};
 use crate::{
     fixtures::{
         approval_row, message_commit, parent, read_log, session_id, session_row, with_rows,
@@ -71,7 +72,7 @@ async fn d5_newer_database_is_rejected_unchanged() {
     drop(open(&path).await);
     execute(&mut second_connection(&path).await, "PRAGMA user_version = 99").await;
     let error = open_error(&path).await;
-    assert!(matches!(error, StoreError::SchemaTooNew { found: 99, known: 9, .. }), "{error}");
+    assert!(matches!(error, StoreError::SchemaTooNew { found: 99, known: 10, .. }), "{error}");
     let text = error.to_string();
     assert!(text.contains("green.db") && text.contains("99"), "{text}");
 
@@ -128,9 +129,9 @@ async fn second_migration_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("new/green.db");
     let first = store::migrate(&path).await.unwrap();
-    assert_eq!((first.from_version, first.to_version), (0, 9));
+    assert_eq!((first.from_version, first.to_version), (0, 10));
     let second = store::migrate(&path).await.unwrap();
-    assert_eq!((second.from_version, second.to_version), (9, 9));
+    assert_eq!((second.from_version, second.to_version), (10, 10));
     open(&path).await.check_health().await.unwrap();
 }
 
@@ -165,7 +166,7 @@ async fn d5_s8_g11_children_and_approvals_of_calls_are_found_after_migration_fro
         execute(&mut second_connection(&path).await, statement).await;
     }
     let journal = open(&path).await;
-    assert_eq!((journal.migration().from_version, journal.migration().to_version), (4, 9));
+    assert_eq!((journal.migration().from_version, journal.migration().to_version), (4, 10));
     let parent_filter = ParentFilter::ChildrenOf(session_id(1));
     let query = SessionQuery { parent_filter, limit: 9, ..SessionQuery::default() };
     let children = journal.list_sessions(query).await.unwrap();
@@ -173,6 +174,28 @@ async fn d5_s8_g11_children_and_approvals_of_calls_are_found_after_migration_fro
     // The approvals of each call are derived from the stored approvals.
     let call_id = pending_approval.approval.steps()[0].call_id;
     assert_eq!(journal.list_approvals_of_call(call_id).await.unwrap(), [pending_approval]);
+}
+
+/// A database of version 9, in which amounts are floating-point numbers.
+#[tokio::test]
+async fn d5_g6_amounts_are_decimal_after_migration_from_version_9() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("green.db");
+    drop(open(&path).await);
+    for statement in [
+        "DROP TABLE spending",
+        "CREATE TABLE spending (
+            user_id TEXT NOT NULL, measure TEXT NOT NULL, day INTEGER NOT NULL,
+            amount REAL NOT NULL, PRIMARY KEY (user_id, measure, day)
+         ) STRICT, WITHOUT ROWID",
+        FLOATING_POINT_SPENDING,
+        "PRAGMA user_version = 9",
+    ] {
+        execute(&mut second_connection(&path).await, statement).await;
+    }
+    let journal = open(&path).await;
+    assert_eq!((journal.migration().from_version, journal.migration().to_version), (9, 10));
+    assert_decimal_spending(&journal).await;
 }
 
 #[tokio::test]
@@ -222,7 +245,7 @@ async fn g16_read_only_open_rejects_unreadable_files_unchanged() {
 
     fs::write(&path, "").unwrap();
     let error = read_error(&path).await;
-    assert!(matches!(error, StoreError::SchemaTooOld { found: 0, known: 9, .. }), "{error}");
+    assert!(matches!(error, StoreError::SchemaTooOld { found: 0, known: 10, .. }), "{error}");
     assert!(error.to_string().contains("greenroom migrate"), "{error}");
     assert_eq!(fs::read(&path).unwrap(), b"");
 
@@ -234,7 +257,7 @@ async fn g16_read_only_open_rejects_unreadable_files_unchanged() {
 }
 
 #[tokio::test]
-async fn g19_owners_of_tool_names_survive_reopening() {
+async fn g19owners_of_tool_names_survive_reopening() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("green.db");
     let pairs = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {

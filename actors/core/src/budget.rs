@@ -5,8 +5,8 @@
 //! of two sessions that race for the rest of a budget succeeds.
 
 use crate::{
+    amount::{Amount, format_amount},
     ids::UserId,
-    json::float,
     policy::{BudgetLimit, BudgetPeriod},
     time::{Day, Timestamp},
 };
@@ -109,8 +109,7 @@ pub struct Budget {
     /// The measure.
     pub measure: BudgetMeasure,
     /// The limit; 0 or more.
-    #[serde(deserialize_with = "float::deserialize")]
-    pub limit: f64,
+    pub limit: Amount,
 }
 
 impl Budget {
@@ -139,26 +138,9 @@ impl fmt::Display for Budget {
             BudgetPeriod::Month => " for this month",
             BudgetPeriod::Total => "",
         };
-        write!(f, "budget of {} {} {scope}{period}", rounded(self.limit), self.measure)
+        let limit = format_amount(self.limit, &self.measure);
+        write!(f, "budget of {limit} {scope}{period}")
     }
-}
-
-/// Rounds an amount for display: two decimals, or three significant digits below 1.
-fn rounded(amount: f64) -> f64 {
-    let scale = scale_of(amount);
-    (amount * scale).round() / scale
-}
-
-/// Rounds like [`rounded`], but never up.
-pub(crate) fn rounded_down(amount: f64) -> f64 {
-    let scale = scale_of(amount);
-    // Compensates for a floating-point representation slightly below a round number.
-    (amount * scale + 1e-6).floor() / scale
-}
-
-fn scale_of(amount: f64) -> f64 {
-    let digits = if amount > 0.0 && amount < 1.0 { 2.0 - amount.log10().floor() } else { 2.0 };
-    10_f64.powf(digits.min(12.0))
 }
 
 /// An item of spending.
@@ -168,8 +150,7 @@ pub struct Expense {
     #[serde(rename = "what")]
     pub item: String,
     /// The amount.
-    #[serde(deserialize_with = "float::deserialize")]
-    pub amount: f64,
+    pub amount: Amount,
 }
 
 /// A raised limit of a budget.
@@ -191,43 +172,42 @@ impl BudgetRaise {
 
 /// The tool costs of one session, by unit, day and tool.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ToolCosts(Arc<BTreeMap<ToolCostKey, f64>>);
+pub struct ToolCosts(Arc<BTreeMap<ToolCostKey, Amount>>);
 
 /// A unit, a day and a tool.
 type ToolCostKey = (Arc<str>, Day, Arc<str>);
 
 impl ToolCosts {
     /// Adds an amount. A negative amount releases an earlier one.
-    pub fn add(&mut self, unit: &str, day: Day, tool: &str, amount: f64) {
+    pub fn add(&mut self, unit: &str, day: Day, tool: &str, amount: Amount) {
         let costs = Arc::make_mut(&mut self.0);
         *costs.entry((unit.into(), day, tool.into())).or_default() += amount;
     }
 
     /// Returns the amount spent in `unit` in the period that contains `today`.
-    pub fn spent(&self, unit: &str, period: BudgetPeriod, today: Day) -> f64 {
+    pub fn spent(&self, unit: &str, period: BudgetPeriod, today: Day) -> Amount {
         let first_day = period.first_day(today);
         let amounts = self.0.iter().filter(|((other, day, _), _)| {
             &**other == unit && first_day.is_none_or(|first| *day >= first)
         });
-        // `sum` would return negative zero for no amounts, which would be displayed.
-        amounts.fold(0.0, |spent, (_, amount)| spent + amount)
+        amounts.map(|(_, amount)| *amount).sum()
     }
 
     /// Returns the expenses in `unit` in the period that contains `today`, largest first.
     pub fn expenses(&self, unit: &str, period: BudgetPeriod, today: Day) -> Vec<Expense> {
         let first_day = period.first_day(today);
-        let mut by_tool: BTreeMap<&str, f64> = BTreeMap::new();
+        let mut by_tool: BTreeMap<&str, Amount> = BTreeMap::new();
         for ((other, day, tool), amount) in self.0.iter() {
             if &**other == unit && first_day.is_none_or(|first| *day >= first) {
-                *by_tool.entry(tool).or_default() += amount;
+                *by_tool.entry(tool).or_default() += *amount;
             }
         }
         let mut expenses: Vec<_> = by_tool
             .into_iter()
-            .filter(|(_, amount)| *amount > 0.0)
+            .filter(|(_, amount)| amount.is_positive())
             .map(|(tool, amount)| Expense { item: tool.to_owned(), amount })
             .collect();
-        expenses.sort_by(|left, right| right.amount.total_cmp(&left.amount));
+        expenses.sort_by_key(|expense| std::cmp::Reverse(expense.amount));
         expenses
     }
 
@@ -236,12 +216,12 @@ impl ToolCosts {
         if Arc::ptr_eq(&self.0, &before.0) {
             return Vec::new();
         }
-        let mut changes: BTreeMap<(Arc<str>, Day), f64> = BTreeMap::new();
+        let mut changes: BTreeMap<(Arc<str>, Day), Amount> = BTreeMap::new();
         for (key @ (unit, day, _), amount) in self.0.iter() {
-            let change = amount - before.0.get(key).copied().unwrap_or_default();
+            let change = *amount - before.0.get(key).copied().unwrap_or_default();
             *changes.entry((unit.clone(), *day)).or_default() += change;
         }
-        let changed = changes.into_iter().filter(|(_, amount)| *amount != 0.0);
+        let changed = changes.into_iter().filter(|(_, amount)| !amount.is_zero());
         let to_entry = |((unit, day), amount)| SpendingEntry {
             measure: BudgetMeasure::Unit(unit),
             day,
@@ -260,8 +240,7 @@ pub struct SpendingEntry {
     /// The day to which the amount is charged.
     pub day: Day,
     /// The amount.
-    #[serde(deserialize_with = "float::deserialize")]
-    pub amount: f64,
+    pub amount: Amount,
 }
 
 /// A condition on the user's spending, checked at commit: including the commit, at most `limit` is
@@ -276,26 +255,20 @@ pub struct SpendingPrecondition {
     /// The day of the decision.
     pub day: Day,
     /// The limit.
-    pub limit: f64,
+    pub limit: Amount,
 }
 
 impl SpendingPrecondition {
     /// Returns true if the condition holds when `spent`, including this commit, is spent in the
     /// period.
-    pub fn is_met(&self, spent: f64) -> bool {
-        is_within(spent, self.limit)
+    pub fn is_met(&self, spent: Amount) -> bool {
+        spent <= self.limit
     }
 
     /// Returns the first day of the period; `None` for the total.
     pub fn first_day(&self) -> Option<Day> {
         self.period.first_day(self.day)
     }
-}
-
-/// Returns true if `spent` is at most `limit`. Tolerates a relative error of 1e-9, since sums of
-/// the same amounts in another order can differ in the last digits.
-pub(crate) fn is_within(spent: f64, limit: f64) -> bool {
-    spent <= limit + limit.abs() * 1e-9
 }
 
 /// The changes of a commit to the user's spending, and their preconditions. If a precondition
@@ -314,16 +287,16 @@ pub struct SpendingUpdate {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SpendingTotals {
     /// The spending of today.
-    pub day: f64,
+    pub day: Amount,
     /// The spending of this month.
-    pub month: f64,
+    pub month: Amount,
     /// The total spending.
-    pub total: f64,
+    pub total: Amount,
 }
 
 impl SpendingTotals {
     /// Adds an amount that was spent on `day`.
-    pub fn add(&mut self, day: Day, amount: f64, today: Day) {
+    pub fn add(&mut self, day: Day, amount: Amount, today: Day) {
         self.total += amount;
         if day >= today.first_of_month() {
             self.month += amount;
@@ -334,7 +307,7 @@ impl SpendingTotals {
     }
 
     /// Returns the spending in a period.
-    pub fn in_period(&self, period: BudgetPeriod) -> f64 {
+    pub fn in_period(&self, period: BudgetPeriod) -> Amount {
         match period {
             BudgetPeriod::Day => self.day,
             BudgetPeriod::Month => self.month,
@@ -366,14 +339,14 @@ mod tests {
         let [old, first, today] =
             ["2026-10-31T23:59:59.999Z", "2026-11-01T00:00:00Z", "2026-11-22T12:00:00Z"]
                 .map(|text| timestamp(text).day());
-        costs.add("ISK", old, "buy", 1.0);
-        costs.add("ISK", first, "buy", 10.0);
-        costs.add("ISK", today, "sell", 100.0);
-        costs.add("USD", today, "sell", 1000.0);
-        assert_eq!(costs.spent("ISK", BudgetPeriod::Day, today), 100.0);
-        assert_eq!(costs.spent("ISK", BudgetPeriod::Month, today), 110.0);
-        assert_eq!(costs.spent("ISK", BudgetPeriod::Total, today), 111.0);
-        let expected = [("sell", 100.0), ("buy", 11.0)];
+        costs.add("ISK", old, "buy", 1.into());
+        costs.add("ISK", first, "buy", 10.into());
+        costs.add("ISK", today, "sell", 100.into());
+        costs.add("USD", today, "sell", 1000.into());
+        assert_eq!(costs.spent("ISK", BudgetPeriod::Day, today), 100.into());
+        assert_eq!(costs.spent("ISK", BudgetPeriod::Month, today), 110.into());
+        assert_eq!(costs.spent("ISK", BudgetPeriod::Total, today), 111.into());
+        let expected = [("sell", 100.into()), ("buy", 11.into())];
         let actual = costs.expenses("ISK", BudgetPeriod::Total, today);
         let actual: Vec<_> =
             actual.iter().map(|expense| (expense.item.as_str(), expense.amount)).collect();
@@ -384,28 +357,14 @@ mod tests {
     fn g6_changed_costs_are_grouped_by_unit_and_day() {
         let day = timestamp("2026-11-22T12:00:00Z").day();
         let mut before = ToolCosts::default();
-        before.add("ISK", day, "buy", 5.0);
+        before.add("ISK", day, "buy", 5.into());
         let mut after = before.clone();
         assert_eq!(after.changes_since(&before), []);
-        after.add("ISK", day, "buy", 2.0);
-        after.add("ISK", day, "sell", -1.0);
-        let expected = SpendingEntry { measure: BudgetMeasure::from_unit("ISK"), day, amount: 1.0 };
+        after.add("ISK", day, "buy", 2.into());
+        after.add("ISK", day, "sell", -Amount::from_whole(1));
+        let expected =
+            SpendingEntry { measure: BudgetMeasure::from_unit("ISK"), day, amount: 1.into() };
         assert_eq!(after.changes_since(&before), [expected]);
-    }
-
-    #[test]
-    fn g6_displayed_amounts_are_rounded() {
-        for (amount, nearest, down) in [
-            (50.0 / 3.0, 16.67, 16.66),
-            (50.0 - 33.3, 16.7, 16.7),
-            (0.87 / 3.0, 0.29, 0.29),
-            (0.005 / 3.0, 0.001_67, 0.001_66),
-            (1e12 + 0.125, 1e12 + 0.13, 1e12 + 0.12),
-            (2.0, 2.0, 2.0),
-            (0.0, 0.0, 0.0),
-        ] {
-            assert_eq!((rounded(amount), rounded_down(amount)), (nearest, down), "{amount}");
-        }
     }
 
     #[test]
@@ -414,7 +373,7 @@ mod tests {
             scope: BudgetScope::User,
             period,
             measure: BudgetMeasure::from_unit("ISK"),
-            limit: 5.0,
+            limit: 5.into(),
         };
         let raised =
             |period| BudgetRaise { budget: limit(period), at: timestamp("2026-11-22T12:00:00Z") };

@@ -8,7 +8,7 @@ use crate::{
     delegation::{Parent, is_delegate},
     limits,
     model::request::MessageLimits,
-    policy::{Ceilings, CriticalRule, Matrix, Tool, ToolRegistry},
+    policy::{Ceilings, CriticalRule, Matrix, Tool, ToolRegistry, Units},
     time::Timestamp,
     usage::ModelPrice,
 };
@@ -46,6 +46,8 @@ pub struct Rules {
     /// The prices of models, by their names in configuration. The price of an absent model is
     /// unknown (M6).
     pub prices: Arc<BTreeMap<String, ModelPrice>>,
+    /// The units of costs and their decimals.
+    pub units: Arc<Units>,
     /// The configuration of the context that requests contain in addition to the conversation.
     pub context: ContextConfig,
 }
@@ -67,6 +69,7 @@ impl Rules {
             message_limits: MessageLimits::default(),
             model_retry: RetryPolicy::default(),
             prices: Arc::default(),
+            units: Arc::default(),
             context: ContextConfig::default(),
         }
     }

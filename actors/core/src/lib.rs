@@ -5,6 +5,7 @@
 //! [`session::Effect`]. See `ARCHITECTURE.md`.
 
 pub mod agent;
+pub mod amount;
 pub mod approval;
 pub mod authors;
 pub mod budget;

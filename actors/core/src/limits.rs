@@ -131,6 +131,10 @@ pub const RETRY_CAP_DEFAULT: Duration = Duration::from_secs(30);
 
 /// Default time limit of an approval (G10).
 pub const APPROVAL_DEADLINE_DEFAULT: Duration = Duration::from_secs(60);
+/// Maximum amount of a cost, of a budget and of a price per million tokens (G6).
+pub const AMOUNT_MAX: u128 = 10_u128.pow(24);
+/// Maximum decimals to which the costs in a unit are rounded; configured as `decimals`.
+pub const AMOUNT_DECIMALS_MAX: u8 = 9;
 /// Maximum number of budgets of one agent (G6).
 pub const BUDGETS_MAX: usize = 64;
 /// Maximum number of grants of one session (G9).

@@ -1,6 +1,9 @@
 //! The usage of models, in tokens and in money (M6).
 
-use crate::json::float;
+use crate::{
+    amount::{self, Amount},
+    policy::units::USD_DECIMALS_DEFAULT,
+};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -53,21 +56,18 @@ pub struct ModelUsage {
     pub tokens: TokenUsage,
     /// US dollars; `None` if the price or the number of any of the tokens is unknown, as opposed
     /// to 0.
-    #[serde(default, deserialize_with = "float::deserialize_option")]
-    pub cost_usd: Option<f64>,
+    #[serde(default)]
+    pub cost_usd: Option<Amount>,
     /// US dollars including the estimated tokens; only if `cost_usd` is unknown because of them.
-    #[serde(
-        default,
-        deserialize_with = "float::deserialize_option",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub estimated_cost_usd: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimated_cost_usd: Option<Amount>,
 }
 
 impl Default for ModelUsage {
     /// Returns no tokens at no cost.
     fn default() -> Self {
-        Self { tokens: TokenUsage::default(), cost_usd: Some(0.0), estimated_cost_usd: None }
+        let cost_usd = Some(Amount::ZERO);
+        Self { tokens: TokenUsage::default(), cost_usd, estimated_cost_usd: None }
     }
 }
 
@@ -85,13 +85,13 @@ impl ModelUsage {
         )
     }
 
-    fn with_counted_cost(tokens: TokenUsage, cost: Option<f64>, is_known: bool) -> Self {
+    fn with_counted_cost(tokens: TokenUsage, cost: Option<Amount>, is_known: bool) -> Self {
         let (cost_usd, estimated_cost_usd) = if is_known { (cost, None) } else { (None, cost) };
         Self { tokens, cost_usd, estimated_cost_usd }
     }
 
     /// Returns the cost that budgets count: an estimate if a provider's report was lost.
-    pub fn counted_cost_usd(self) -> Option<f64> {
+    pub fn counted_cost_usd(self) -> Option<Amount> {
         self.cost_usd.or(self.estimated_cost_usd)
     }
 
@@ -102,7 +102,7 @@ impl ModelUsage {
             return Self::default();
         }
         let costs = self.counted_cost_usd().zip(other.counted_cost_usd());
-        let cost = costs.map(|(total, part)| (total - part).max(0.0));
+        let cost = costs.map(|(total, part)| (total - part).at_least_zero());
         Self::with_counted_cost(tokens, cost, self.cost_usd.is_some())
     }
 
@@ -120,23 +120,37 @@ impl ModelUsage {
 #[serde(deny_unknown_fields)]
 pub struct ModelPrice {
     /// The price of input tokens that the cache did not serve.
-    pub input: f64,
+    #[serde(deserialize_with = "amount::deserialize_input")]
+    pub input: Amount,
     /// The price of output tokens.
-    pub output: f64,
+    #[serde(deserialize_with = "amount::deserialize_input")]
+    pub output: Amount,
     /// The price of input tokens that the cache served; the `input` price if absent.
-    #[serde(default)]
-    pub cached: Option<f64>,
+    #[serde(default, deserialize_with = "amount::deserialize_optional_input")]
+    pub cached: Option<Amount>,
+    /// The decimals of US dollars; a cost is rounded up to them.
+    #[serde(skip, default = "usd_decimals_default")]
+    pub decimals: u8,
+}
+
+const fn usd_decimals_default() -> u8 {
+    USD_DECIMALS_DEFAULT
 }
 
 impl ModelPrice {
+    /// Returns a price without a separate price of cached tokens.
+    pub const fn new(input: Amount, output: Amount) -> Self {
+        Self { input, output, cached: None, decimals: USD_DECIMALS_DEFAULT }
+    }
+
     /// Returns the cost of `usage`, in US dollars.
-    pub fn cost_usd(&self, usage: TokenUsage) -> f64 {
+    pub fn cost_usd(&self, usage: TokenUsage) -> Amount {
         let uncached = usage.input_tokens.saturating_sub(usage.cached_tokens);
         let cached_price = self.cached.unwrap_or(self.input);
-        let total = uncached as f64 * self.input
-            + usage.cached_tokens as f64 * cached_price
-            + usage.output_tokens as f64 * self.output;
-        total / 1e6
+        let total = self.input.times_per_million(uncached)
+            + cached_price.times_per_million(usage.cached_tokens)
+            + self.output.times_per_million(usage.output_tokens);
+        total.rounded_up(self.decimals)
     }
 }
 
@@ -146,36 +160,39 @@ mod tests {
 
     #[test]
     fn m6_unknown_price_makes_sum_unknown() {
-        let price = ModelPrice { input: 1.0, output: 1.0, cached: None };
+        let price = ModelPrice::new(1.into(), 1.into());
         let tokens = TokenUsage { input_tokens: 1_000_000, ..TokenUsage::default() };
         let known = ModelUsage::from_tokens(Some(&price), tokens);
         let unknown = ModelUsage::from_tokens(None, tokens);
-        assert_eq!(known.plus(known).cost_usd, Some(2.0));
+        assert_eq!(known.plus(known).cost_usd, Some(2.into()));
         assert_eq!(known.plus(unknown).cost_usd, None);
         assert_eq!(known.plus(unknown).tokens.input_tokens, 2_000_000);
         assert_eq!(known.plus(ModelUsage::default()), known);
-        assert_eq!(ModelUsage::from_tokens(None, TokenUsage::default()).cost_usd, Some(0.0));
+        assert_eq!(
+            ModelUsage::from_tokens(None, TokenUsage::default()).cost_usd,
+            Some(Amount::ZERO)
+        );
     }
 
     #[test]
     fn m6_cost_of_lost_usage_is_unknown_and_counted_as_an_estimate() {
-        let price = ModelPrice { input: 1.0, output: 1.0, cached: None };
+        let price = ModelPrice::new(1.into(), 1.into());
         let tokens = TokenUsage { input_tokens: 1_000_000, ..TokenUsage::default() };
         let known = ModelUsage::from_tokens(Some(&price), tokens);
         let lost = TokenUsage { estimated: true, ..tokens };
         let lost = ModelUsage::from_tokens(Some(&price), lost);
-        assert_eq!((lost.cost_usd, lost.estimated_cost_usd), (None, Some(1.0)));
+        assert_eq!((lost.cost_usd, lost.estimated_cost_usd), (None, Some(1.into())));
         let sum = known.plus(lost).plus(known);
-        assert_eq!((sum.cost_usd, sum.counted_cost_usd()), (None, Some(3.0)));
+        assert_eq!((sum.cost_usd, sum.counted_cost_usd()), (None, Some(3.into())));
         assert!(sum.tokens.estimated);
-        assert_eq!(sum.minus(known).counted_cost_usd(), Some(2.0));
+        assert_eq!(sum.minus(known).counted_cost_usd(), Some(2.into()));
         let unpriced = ModelUsage::from_tokens(None, lost.tokens);
         assert_eq!((unpriced.cost_usd, unpriced.estimated_cost_usd), (None, None));
         assert_eq!(sum.plus(unpriced).counted_cost_usd(), None);
         let encoded = serde_json::to_value(lost).unwrap();
         let expected = serde_json::json!({
             "input_tokens": 1_000_000, "output_tokens": 0, "cached_tokens": 0, "estimated": true,
-            "cost_usd": null, "estimated_cost_usd": 1.0,
+            "cost_usd": null, "estimated_cost_usd": 1,
         });
         assert_eq!(encoded, expected);
         assert_eq!(serde_json::from_value::<ModelUsage>(encoded).unwrap(), lost);
@@ -183,13 +200,19 @@ mod tests {
 
     #[test]
     fn m6_cached_tokens_have_separate_price() {
-        let price = ModelPrice { input: 3.0, output: 15.0, cached: Some(0.3) };
+        let cached = Some(Amount::parse("0.3").unwrap());
+        let price = ModelPrice { cached, ..ModelPrice::new(3.into(), 15.into()) };
         let usage = TokenUsage {
             input_tokens: 1_000_000,
             output_tokens: 100_000,
             cached_tokens: 500_000,
             estimated: false,
         };
-        assert_eq!(price.cost_usd(usage), 1.5 + 0.15 + 1.5);
+        assert_eq!(price.cost_usd(usage), Amount::parse("3.15").unwrap());
+        // 0.3 and 3 millionths of a dollar are rounded up once.
+        let usage = TokenUsage { input_tokens: 2, cached_tokens: 1, ..TokenUsage::default() };
+        assert_eq!(price.cost_usd(usage), Amount::parse("0.000004").unwrap());
+        let price = ModelPrice { decimals: 2, ..price };
+        assert_eq!(price.cost_usd(usage), Amount::parse("0.01").unwrap());
     }
 }

@@ -11,6 +11,7 @@ use crate::{
 use async_trait::async_trait;
 use greenroom_core::{
     Timestamp,
+    amount::Amount,
     budget::{BudgetMeasure, SpendingEntry, SpendingPrecondition, SpendingTotals, SpendingUpdate},
     ids::{ApprovalId, CallId, MessageId, Seq, SessionId, UserId},
     policy::Settings,
@@ -69,7 +70,7 @@ struct StoredData {
     approvals: BTreeMap<ApprovalId, ApprovalRow>,
     settings: BTreeMap<UserId, Settings>,
     requests: BTreeMap<(UserId, MessageId), RequestRow>,
-    spending: BTreeMap<(UserId, BudgetMeasure, Day), f64>,
+    spending: BTreeMap<(UserId, BudgetMeasure, Day), Amount>,
 }
 
 struct FaultRule {
@@ -219,7 +220,7 @@ impl StoredData {
         let mut spending = self.spending.clone();
         for SpendingEntry { measure, day, amount } in &update.entries {
             let key = (update.user.clone(), measure.clone(), *day);
-            *spending.entry(key).or_default() += amount;
+            *spending.entry(key).or_default() += *amount;
         }
         let sum_spending = |precondition: &SpendingPrecondition| {
             let first_day = precondition.first_day();
@@ -228,7 +229,7 @@ impl StoredData {
                     && *measure == precondition.measure
                     && first_day.is_none_or(|first_day| *day >= first_day)
             });
-            entries.map(|(_, amount)| amount).sum::<f64>()
+            entries.map(|(_, amount)| *amount).sum::<Amount>()
         };
         if !update
             .preconditions

@@ -83,8 +83,11 @@ async fn g4_current_user_settings_apply_to_a_rehydrated_session() {
 
 #[actix::test]
 async fn g6_budget_limit_of_defaults_applies_across_sessions_of_a_user() {
-    let budget_limit =
-        Some(BudgetLimit { amount: 5.0, unit: "gold".to_owned(), period: BudgetPeriod::Total });
+    let budget_limit = Some(BudgetLimit {
+        amount: 5.into(),
+        unit: "gold".to_owned(),
+        period: BudgetPeriod::Total,
+    });
     let defaults = Settings { budget_limit, ..assisted_settings() };
     let world = runtime_with_defaults(defaults.clone()).start().await;
     let first = world.create_session_with(defaults.clone()).await;
@@ -104,7 +107,7 @@ async fn g6_user_budget_counts_spending_through_other_agents() {
         scope: BudgetScope::User,
         period: BudgetPeriod::Total,
         measure: BudgetMeasure::Tokens,
-        limit: 10.0,
+        limit: 10.into(),
     };
     let profile = AgentProfile {
         models: vec!["scripted".to_owned()],

@@ -9,10 +9,11 @@ use crate::cli::{
 };
 use greenroom_core::{
     Timestamp,
+    amount::format_amount,
     approval::{BudgetRaiseRequest, Elicitation, ElicitationMode, RecordedAnswer, Role, Surface},
     ids::{ApprovalId, CallId, RunId, SessionId, UserId},
     json::from_value,
-    policy::{Cost, Risk},
+    policy::{Cost, Risk, units::USD},
     preflight::CostEstimate,
     session::ApprovalState,
 };
@@ -305,7 +306,7 @@ fn push_planned_steps(out: &mut String, checklist: &ChecklistDetails, paint: Col
 fn push_checklist(out: &mut String, checklist: &ChecklistDetails, paint: ColorMode) {
     let CostEstimate { input_tokens, output_tokens, estimated_usd } = checklist.estimated_cost;
     let price = match estimated_usd {
-        Some(dollars) => format!("about {dollars:.4} USD"),
+        Some(dollars) => format!("about {}", format_amount(dollars, USD)),
         None => "price unknown".to_owned(),
     };
     let cost = format!("{input_tokens} input and {output_tokens} output tokens, {price}");
@@ -400,14 +401,18 @@ fn push_arguments(out: &mut String, arguments: &Value) {
 fn push_budget(out: &mut String, request: &BudgetRaiseRequest) {
     let measure = escape_unsafe(&request.budget.measure.to_string());
     push_labelled(out, 2, "Budget", &escape_unsafe(&request.budget.to_string()));
-    push_labelled(out, 2, "Spent", &format!("{} {measure}", request.spent));
-    if request.needed > 0.0 {
-        push_labelled(out, 2, "Needed", &format!("{} {measure}", request.needed));
+    push_labelled(out, 2, "Spent", &format_amount(request.spent, &measure));
+    if request.needed.is_positive() {
+        push_labelled(out, 2, "Needed", &format_amount(request.needed, &measure));
     }
     for expense in &request.spent_on {
         push_line(
             out,
-            &format!("     {} {measure} on {}", expense.amount, escape_unsafe(&expense.item)),
+            &format!(
+                "     {} on {}",
+                format_amount(expense.amount, &measure),
+                escape_unsafe(&expense.item)
+            ),
         );
     }
 }

@@ -7,7 +7,13 @@ use super::{
     styled_line::StyledLine,
 };
 use crate::cli::terminal::{Style, format_duration};
-use greenroom_core::Timestamp;
+use greenroom_core::{
+    Timestamp,
+    amount::{Amount, format_amount},
+    budget::BudgetMeasure,
+    policy::units::USD,
+};
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 /// An approval that is presented to the user.
@@ -208,10 +214,8 @@ fn call_lines(request: &CallApprovalRequest) -> Vec<StyledLine> {
     }
     lines.extend(render::field_lines(&request.args, 4));
     if request.cost.is_object() {
-        let unit = text(&request.cost, "unit");
-        lines.push(
-            StyledLine::with_indent(2).text(&format!("Cost: {} {unit}", request.cost["amount"])),
-        );
+        let cost = amount_text(&request.cost["amount"], text(&request.cost, "unit"));
+        lines.push(StyledLine::with_indent(2).text(&format!("Cost: {cost}")));
     }
     if !request.why.is_empty() {
         lines.push(
@@ -243,10 +247,9 @@ fn plan_lines(checklist: &PreflightRequest) -> Vec<StyledLine> {
     }
     let cost = &checklist.estimated_cost;
     if cost.is_object() {
-        let usd = match cost["estimatedUSD"].as_f64() {
-            Some(usd) if cost["costKnown"] != false => format!("${usd:.4}"),
-            Some(_) | None => "price unknown".to_owned(),
-        };
+        let usd = &cost["estimatedUSD"];
+        let is_known = usd.is_number() && cost["costKnown"] != false;
+        let usd = if is_known { amount_text(usd, USD) } else { "price unknown".to_owned() };
         let (input, output) = (&cost["inputTokens"], &cost["outputTokens"]);
         let text = format!("About {input} tokens in, {output} out, {usd}");
         lines.push(StyledLine::with_indent(2).styled(Style::Dim, &text));
@@ -269,17 +272,21 @@ fn other_lines(view: &Value) -> Vec<StyledLine> {
     match kind(view) {
         "budget" => {
             let budget = &view["budget"];
-            let measure = text(budget, "measure");
+            let measure = BudgetMeasure::from_name(text(budget, "measure")).to_string();
+            let amount = |name: &str| {
+                parse_amount(if view[name].is_null() { &budget[name] } else { &view[name] })
+            };
             let summary = format!(
-                "{} of {} {measure} spent of the {}'s budget; {} more needed",
-                view["spent"].as_f64().or(budget["spent"].as_f64()).unwrap_or_default(),
-                budget["limit"].as_f64().unwrap_or_default(),
+                "{} of {} spent of the {}'s budget; {} more needed",
+                amount("spent"),
+                format_amount(amount("limit"), &measure),
                 text(budget, "scope"),
-                view["needed"].as_f64().or(budget["needed"].as_f64()).unwrap_or_default(),
+                format_amount(amount("needed"), &measure),
             );
             lines.push(StyledLine::with_indent(2).text(&summary));
             for expense in view["spent_on"].as_array().into_iter().flatten() {
-                let line = format!("{} {measure}  {}", expense["amount"], text(expense, "what"));
+                let amount = amount_text(&expense["amount"], &measure);
+                let line = format!("{amount}  {}", text(expense, "what"));
                 lines.push(StyledLine::with_indent(4).styled(Style::Dim, &line));
             }
         }
@@ -295,6 +302,15 @@ fn other_lines(view: &Value) -> Vec<StyledLine> {
         }
     }
     lines
+}
+
+/// Returns an amount of a frame; what is not a number counts as 0.
+fn parse_amount(amount: &Value) -> Amount {
+    Amount::deserialize(amount).unwrap_or_default()
+}
+
+fn amount_text(amount: &Value, unit: &str) -> String {
+    format_amount(parse_amount(amount), unit)
 }
 
 fn parse_call_reply(request: &CallApprovalRequest, keyword: &str, argument: &str) -> PromptReply {
@@ -350,11 +366,9 @@ fn parse_other_reply(view: &Value, keyword: &str, argument: &str, line: &str) ->
         ("budget", "stop" | "n" | "no") => PromptReply::PostAnswer(json!({"decision": "stop"})),
         ("budget", _) => {
             let number = if keyword == "raise" { argument } else { line };
-            match number.replace(['_', ','], "").parse::<f64>() {
-                Ok(limit) if limit.is_finite() => {
-                    PromptReply::PostAnswer(json!({"decision": "raise", "value": limit}))
-                }
-                Ok(_) | Err(_) => PromptReply::Invalid("enter the new limit as a number, or stop"),
+            match Amount::parse(&number.replace(['_', ','], "")) {
+                Ok(limit) => PromptReply::PostAnswer(json!({"decision": "raise", "value": limit})),
+                Err(_) => PromptReply::Invalid("enter the new limit as a number, or stop"),
             }
         }
         ("unknown_outcome", "r" | "retry") => PromptReply::PostAnswer(json!({"decision": "retry"})),

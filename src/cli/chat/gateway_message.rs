@@ -1,9 +1,6 @@
 //! The messages of the server that the chat uses. Unknown members and message types are ignored.
 
-use greenroom_core::{
-    Timestamp,
-    json::{float, from_value},
-};
+use greenroom_core::{Timestamp, amount::Amount, json::from_value};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -102,8 +99,8 @@ pub(super) struct RequestUsage {
     pub(super) output_tokens: u64,
     #[serde(default)]
     pub(super) estimated: bool,
-    #[serde(default, rename = "costUSD", deserialize_with = "float::deserialize_option")]
-    pub(super) cost_usd: Option<f64>,
+    #[serde(default, rename = "costUSD")]
+    pub(super) cost_usd: Option<Amount>,
 }
 
 /// A request to approve a call.

@@ -5,6 +5,7 @@ use super::{
     styled_line::StyledLine,
 };
 use crate::cli::terminal::Style;
+use greenroom_core::{amount::format_amount, policy::units::USD};
 use serde_json::Value;
 
 /// Maximum rows of a call and of a result.
@@ -91,7 +92,8 @@ pub(super) fn stop_notice(stop_reason: &str) -> Option<StyledLine> {
 /// Renders the outcome and the usage of a request.
 pub(super) fn outcome_line(outcome: RunOutcome, usage: RequestUsage) -> StyledLine {
     let (about, unknown) = if usage.estimated { ("about ", ", cost unknown") } else { ("", "") };
-    let cost = usage.cost_usd.map_or_else(|| unknown.to_owned(), |usd| format!(", ${usd:.4}"));
+    let known = |usd| format!(", {}", format_amount(usd, USD));
+    let cost = usage.cost_usd.map_or_else(|| unknown.to_owned(), known);
     let (input, output) = (usage.input_tokens, usage.output_tokens);
     let tokens = format!("{about}{input} tokens in, {output} out{cost}");
     let line = StyledLine::with_indent(0);

@@ -312,10 +312,10 @@ fn g6_d3_other_kinds_are_answered_over_rest() {
     for (view, expected, answers) in [
         (
             &budget,
-            "990 of 1000 tokens spent of the run's budget; 50 more needed",
+            "990 of 1,000 tokens spent of the run's budget; 50 tokens more needed",
             vec![
-                ("2_000", json!({"decision": "raise", "value": 2000.0})),
-                ("raise 5e3", json!({"decision": "raise", "value": 5000.0})),
+                ("2_000", json!({"decision": "raise", "value": 2000})),
+                ("raise 5e3", json!({"decision": "raise", "value": 5000})),
                 ("stop", json!({"decision": "stop"})),
             ],
         ),
@@ -457,7 +457,7 @@ fn m6_cost_of_lost_usage_is_unknown() {
     for (usage, expected) in [
         (
             json!({"inputTokens": 9, "outputTokens": 4, "costUSD": 0.5}),
-            "9 tokens in, 4 out, $0.5000",
+            "9 tokens in, 4 out, 0.50 USD",
         ),
         // Without a price, no cost is shown.
         (json!({"inputTokens": 9, "outputTokens": 4, "costUSD": null}), "9 tokens in, 4 out"),

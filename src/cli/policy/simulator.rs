@@ -9,6 +9,7 @@ use greenroom_actors::{
 };
 use greenroom_core::{
     agent::AgentProfile,
+    amount::Amount,
     approval::Role,
     ids::{AgentName, ToolName},
     message::Arguments,
@@ -151,7 +152,7 @@ impl PolicySimulator {
             from_policy_verdict(judge_call(tool, arguments, &context))
         };
         let limit = session.settings.budget_limit.as_ref().map(|limit| limit.amount);
-        let spent = verdict_with(limit.map(|_| 0.0), &used_up);
+        let spent = verdict_with(limit.map(|_| Amount::ZERO), &used_up);
         let unspent = verdict_with(limit, &ceiling);
         if known_verdict(&spent) == known_verdict(&unspent) {
             return unspent;

@@ -1,6 +1,7 @@
 //! The messages that the server sends in the dialect `gateway`.
 
 use greenroom_core::{
+    amount::Amount,
     cursor::Cursor,
     ids::{CallId, MessageId, RunId, SessionId},
     session::RunStopReason,
@@ -252,7 +253,7 @@ pub struct GatewayUsage {
     pub estimated: bool,
     /// Cost in US dollars; absent if it is unknown.
     #[serde(rename = "costUSD", skip_serializing_if = "Option::is_none")]
-    pub cost_usd: Option<f64>,
+    pub cost_usd: Option<Amount>,
 }
 
 impl From<&ModelUsage> for GatewayUsage {

@@ -5,6 +5,7 @@ use super::{
     connect::{Access, Connector, with_response_timeout},
     replace_nul, schema,
 };
+use crate::store::sql::parse_amount;
 use crate::{
     audit::{AuditRow, ChainHead},
     store::{
@@ -18,6 +19,7 @@ use crate::{
 use greenroom_actors::ports::RequestRow;
 use greenroom_core::{
     Timestamp,
+    amount::Amount,
     budget::SpendingPrecondition,
     ids::{Seq, SessionId, UserId},
     session::SessionStatus,
@@ -31,7 +33,7 @@ const SELECT_HEADS: &str = "
                         ORDER BY first_seq DESC LIMIT 1)
     FROM unnest($1::uuid[]) AS wanted (key)";
 const SELECT_COUNTED_SPENDING: &str = "
-    SELECT coalesce(sum(amount), 0) FROM spending
+    SELECT coalesce(sum(amount), 0)::text FROM spending
     WHERE user_id = $1 AND measure = $2 AND day >= $3";
 const SELECT_OPEN_SESSIONS: &str = "
     SELECT session_id, status FROM sessions WHERE owner = $1 AND status <> 'closed' LIMIT $2";
@@ -121,12 +123,13 @@ impl WriterBackend for PostgresBackend {
         &mut self,
         user: &UserId,
         precondition: &SpendingPrecondition,
-    ) -> sqlx::Result<f64> {
+    ) -> sqlx::Result<Amount> {
         let first_day = precondition.first_day().map_or(i64::MIN, |day| day.0.into());
         let measure = replace_nul(precondition.measure.name().to_owned());
         let query =
             sqlx::query(SELECT_COUNTED_SPENDING).bind(user.as_str()).bind(measure).bind(first_day);
-        with_response_timeout(query.fetch_one(self.ensure_connected().await?)).await?.try_get(0)
+        let row = with_response_timeout(query.fetch_one(self.ensure_connected().await?)).await?;
+        parse_amount(row.try_get(0)?)
     }
 
     async fn list_open_sessions(

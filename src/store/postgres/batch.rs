@@ -9,7 +9,10 @@ use crate::{
         stored_commit::{StoredApproval, StoredCommit, StoredSession},
     },
 };
-use greenroom_core::ids::{ApprovalId, SessionId};
+use greenroom_core::{
+    amount::Amount,
+    ids::{ApprovalId, SessionId},
+};
 use sqlx::PgConnection;
 use std::collections::BTreeMap;
 use uuid::Uuid;
@@ -47,7 +50,9 @@ const STORE_ALL: &str = "
         UPDATE audit_head SET n = $20, hash = $21 WHERE $20 IS NOT NULL
     )
     INSERT INTO spending (user_id, measure, day, amount)
-    SELECT * FROM unnest($22::text[], $23::text[], $24::bigint[], $25::float8[])
+    SELECT user_id, measure, day, amount::numeric
+    FROM unnest($22::text[], $23::text[], $24::bigint[], $25::text[])
+    AS new (user_id, measure, day, amount)
     ON CONFLICT (user_id, measure, day) DO UPDATE SET amount = spending.amount + excluded.amount";
 
 type Statement<'q> = sqlx::query::Query<'q, sqlx::Postgres, sqlx::postgres::PgArguments>;
@@ -127,9 +132,9 @@ fn bind_audit<'q>(query: Statement<'q>, audit_rows: &'q [AuditRow]) -> Statement
 /// A user, a measure and a day.
 type SpendKey = (String, String, i64);
 
-fn bind_spends(query: Statement<'_>, spending: BTreeMap<SpendKey, f64>) -> Statement<'_> {
+fn bind_spends(query: Statement<'_>, spending: BTreeMap<SpendKey, Amount>) -> Statement<'_> {
     let (mut users, mut measures, mut days) = (Vec::new(), Vec::new(), Vec::new());
-    let amounts: Vec<f64> = spending.values().copied().collect();
+    let amounts: Vec<_> = spending.values().map(|amount| amount.to_plain_text()).collect();
     for (user, measure, day) in spending.into_keys() {
         users.push(user);
         measures.push(measure);
@@ -139,13 +144,13 @@ fn bind_spends(query: Statement<'_>, spending: BTreeMap<SpendKey, f64>) -> State
 }
 
 /// Returns the sums that the commits add to their users' spending.
-fn sum_spends(commits: &[&StoredCommit]) -> BTreeMap<SpendKey, f64> {
+fn sum_spends(commits: &[&StoredCommit]) -> BTreeMap<SpendKey, Amount> {
     let mut spending = BTreeMap::new();
     for update in commits.iter().filter_map(|commit| commit.spending_update.as_ref()) {
         for entry in &update.entries {
             let measure = replace_nul(entry.measure.name().to_owned());
             let key = (update.user.to_string(), measure, i64::from(entry.day.0));
-            *spending.entry(key).or_insert(0.0) += entry.amount;
+            *spending.entry(key).or_insert(Amount::ZERO) += entry.amount;
         }
     }
     spending

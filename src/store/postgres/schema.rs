@@ -18,6 +18,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../../migrations/postgres/0006_requests.sql"),
     include_str!("../../../migrations/postgres/0007_tool_names.sql"),
     include_str!("../../../migrations/postgres/0008_ceilings.sql"),
+    include_str!("../../../migrations/postgres/0009_decimal_amounts.sql"),
 ];
 
 /// The schema version of this program.

@@ -20,6 +20,7 @@ use crate::{
 use greenroom_actors::ports::RequestRow;
 use greenroom_core::{
     Timestamp,
+    amount::Amount,
     budget::SpendingPrecondition,
     ids::{Seq, SessionId, UserId},
     json::Digest,
@@ -38,8 +39,7 @@ use uuid::Uuid;
 const SELECT_HEAD: &str = "
     SELECT last_seq FROM commits WHERE session_id = ?1 ORDER BY first_seq DESC LIMIT 1";
 const SELECT_COUNTED_SPENDING: &str = "
-    SELECT coalesce(sum(amount), 0.0) FROM spending
-    WHERE user_id = ?1 AND measure = ?2 AND day >= ?3";
+    SELECT amount FROM spending WHERE user_id = ?1 AND measure = ?2 AND day >= ?3";
 const SELECT_OPEN_SESSIONS: &str = "
     SELECT session_id, status FROM sessions WHERE owner = ?1 AND status <> 'closed' LIMIT 0 + ?2";
 const SELECT_AUDIT_HEAD: &str = "SELECT n, hash FROM audit_head";
@@ -118,11 +118,13 @@ impl WriterBackend for SqliteBackend {
         &mut self,
         user: &UserId,
         precondition: &SpendingPrecondition,
-    ) -> sqlx::Result<f64> {
+    ) -> sqlx::Result<Amount> {
         let first_day = precondition.first_day().map_or(i32::MIN, |day| day.0);
         self.with_connection(|connection| {
             let values = params![user.as_str(), precondition.measure.name(), first_day];
-            connection.prepare_cached(SELECT_COUNTED_SPENDING)?.query_row(values, |row| row.get(0))
+            let mut select = connection.prepare_cached(SELECT_COUNTED_SPENDING)?;
+            let amounts = select.query_map(values, |row| batch::get_amount(row, 0))?;
+            amounts.sum()
         })
     }
 

@@ -8,7 +8,8 @@ use crate::{
         stored_commit::{StoredCommit, StoredSession},
     },
 };
-use rusqlite::{Connection, params};
+use greenroom_core::{amount::Amount, budget::SpendingEntry};
+use rusqlite::{Connection, OptionalExtension as _, params, types::Type};
 
 pub(super) const BEGIN: &str = "BEGIN IMMEDIATE";
 pub(super) const COMMIT: &str = "COMMIT";
@@ -26,9 +27,11 @@ const UPSERT_APPROVAL: &str = "
         deadline = excluded.deadline";
 const INSERT_AUDIT: &str = "INSERT INTO audit (n, hash, content) VALUES (?1, ?2, ?3)";
 const UPDATE_AUDIT_HEAD: &str = "UPDATE audit_head SET n = ?1, hash = ?2";
-const ADD_SPENDING: &str = "
+const SELECT_SPENDING: &str =
+    "SELECT amount FROM spending WHERE user_id = ?1 AND measure = ?2 AND day = ?3";
+const STORE_SPENDING: &str = "
     INSERT INTO spending (user_id, measure, day, amount) VALUES (?1, ?2, ?3, ?4)
-    ON CONFLICT (user_id, measure, day) DO UPDATE SET amount = amount + excluded.amount";
+    ON CONFLICT (user_id, measure, day) DO UPDATE SET amount = excluded.amount";
 
 /// Capacity of the statement cache. Each statement of the writer is prepared once and cached.
 pub(super) const CACHED_STATEMENTS_MAX: usize = 32;
@@ -68,18 +71,34 @@ fn store_commit(connection: &Connection, commit: &StoredCommit) -> rusqlite::Res
         connection.prepare_cached(UPSERT_APPROVAL)?.execute(values)?;
     }
     if let Some(update) = &commit.spending_update {
-        let mut add_spending = connection.prepare_cached(ADD_SPENDING)?;
         for entry in &update.entries {
-            let measure = entry.measure.name();
-            add_spending.execute(params![
-                update.user.as_str(),
-                measure,
-                entry.day.0,
-                entry.amount
-            ])?;
+            add_spending(connection, update.user.as_str(), entry)?;
         }
     }
     Ok(())
+}
+
+/// Adds an amount to the day's spending. SQLite has no decimal numbers, so it is added here.
+fn add_spending(
+    connection: &Connection,
+    user: &str,
+    entry: &SpendingEntry,
+) -> rusqlite::Result<()> {
+    let SpendingEntry { measure, day, amount } = entry;
+    let key = params![user, measure.name(), day.0];
+    let mut select = connection.prepare_cached(SELECT_SPENDING)?;
+    let stored = select.query_row(key, |row| get_amount(row, 0)).optional()?;
+    let sum = (stored.unwrap_or_default() + *amount).to_plain_text();
+    let values = params![user, measure.name(), day.0, sum];
+    connection.prepare_cached(STORE_SPENDING)?.execute(values).map(drop)
+}
+
+/// Returns the amount of a column with its decimal text.
+pub(super) fn get_amount(row: &rusqlite::Row<'_>, index: usize) -> rusqlite::Result<Amount> {
+    let text = row.get_ref(index)?.as_str()?;
+    Amount::parse_exact(text).map_err(|problem| {
+        rusqlite::Error::FromSqlConversionFailure(index, Type::Text, Box::new(problem))
+    })
 }
 
 /// Updates or inserts the session's row. An upsert would update every index of the table.

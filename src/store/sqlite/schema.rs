@@ -23,6 +23,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../../migrations/sqlite/0007_requests.sql"),
     include_str!("../../../migrations/sqlite/0008_tool_names.sql"),
     include_str!("../../../migrations/sqlite/0009_ceilings.sql"),
+    include_str!("../../../migrations/sqlite/0010_decimal_amounts.sql"),
 ];
 
 /// The schema version of this program.

@@ -1,7 +1,7 @@
 //! The answer of a human to an approval without steps, and the surfaces through which answers
 //! arrive.
 
-use crate::{ids::UserId, json::float, preflight::ChecklistStepEdit, time::Timestamp};
+use crate::{amount::Amount, ids::UserId, preflight::ChecklistStepEdit, time::Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -17,7 +17,7 @@ pub enum Resolution {
     /// Answers an unknown outcome: the call did not take effect.
     Failed,
     /// Answers a budget approval: the new limit of the budget.
-    Raise(#[serde(deserialize_with = "float::deserialize")] f64),
+    Raise(Amount),
     /// Answers a budget approval: the run ends.
     Stop,
     /// Answers a preflight: the plan may be carried out, with these changes (G14).

@@ -2,9 +2,10 @@
 
 use super::{DeadlineAction, PlanStep, PlanStepDecision, RecordedAnswer, Role, ToolElicitation};
 use crate::{
+    amount::Amount,
     budget::{Budget, Expense},
     ids::{ApprovalId, CallId, RunId},
-    json::{Digest, float},
+    json::Digest,
     policy::Risk,
     preflight::Checklist,
     time::Timestamp,
@@ -60,11 +61,9 @@ pub struct BudgetRaiseRequest {
     /// The budget, with the limit in force.
     pub budget: Budget,
     /// The amount spent or reserved.
-    #[serde(deserialize_with = "float::deserialize")]
-    pub spent: f64,
+    pub spent: Amount,
     /// The amount needed next; 0 if it is not known in advance (tokens, money).
-    #[serde(deserialize_with = "float::deserialize")]
-    pub needed: f64,
+    pub needed: Amount,
     /// The expenses, largest first.
     pub spent_on: Vec<Expense>,
     /// The calls that wait for the budget; empty if the next step waits.

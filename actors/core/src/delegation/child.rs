@@ -2,6 +2,7 @@
 
 use super::mirror::{SourceEvent, resolve_source_event};
 use crate::{
+    amount::Amount,
     budget::ToolCosts,
     ids::{AgentName, CallId, RunId, Seq, SessionId},
     policy::Cost,
@@ -67,7 +68,7 @@ pub(crate) enum ChildUsageChange {
     /// A model call.
     ModelUsage(ModelUsage),
     /// A tool cost; negative if a reservation is released.
-    ToolCost { unit: String, day: Day, tool: String, amount: f64 },
+    ToolCost { unit: String, day: Day, tool: String, amount: Amount },
 }
 
 impl ChildUsage {
@@ -129,7 +130,7 @@ impl Child {
         if let E::BudgetReserved { call_id, tool, cost } = &record.event {
             let (cost, tool, day) = (cost.clone(), tool.clone(), record.at.day());
             let reservation = ChildReservation { cost, tool, day };
-            let change = reservation.usage_change(1.0);
+            let change = reservation.usage_change(reservation.cost.amount);
             return match self.reservations.insert(*call_id, reservation) {
                 None => change,
                 Some(_) => ChildUsageChange::Unchanged,
@@ -145,15 +146,17 @@ impl Child {
             return self
                 .reservations
                 .remove(call_id)
-                .map_or(ChildUsageChange::Unchanged, |reservation| reservation.usage_change(-1.0));
+                .map_or(ChildUsageChange::Unchanged, |reservation| {
+                    reservation.usage_change(-reservation.cost.amount)
+                });
         }
         ChildUsageChange::Unchanged
     }
 }
 
 impl ChildReservation {
-    fn usage_change(&self, sign: f64) -> ChildUsageChange {
+    fn usage_change(&self, amount: Amount) -> ChildUsageChange {
         let (unit, tool) = (self.cost.unit.clone(), self.tool.clone());
-        ChildUsageChange::ToolCost { unit, day: self.day, tool, amount: sign * self.cost.amount }
+        ChildUsageChange::ToolCost { unit, day: self.day, tool, amount }
     }
 }

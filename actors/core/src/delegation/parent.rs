@@ -85,7 +85,7 @@ mod tests {
             scope: BudgetScope::Parent,
             period: BudgetPeriod::Total,
             measure: BudgetMeasure::Tokens,
-            limit: 10.0,
+            limit: 10.into(),
         };
         let bounds = ChildBounds {
             headless: true,

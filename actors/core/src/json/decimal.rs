@@ -43,6 +43,78 @@ impl Decimal {
     pub fn is_integer(&self) -> bool {
         self.exponent >= 0
     }
+
+    /// Returns the number of digits without leading and trailing zeros.
+    pub fn significant_digits(&self) -> usize {
+        self.digits.len()
+    }
+
+    /// Returns the number rounded half to even to at most `count` significant digits, 0 < `count`
+    /// < 38.
+    #[must_use]
+    pub fn rounded_to_digits(&self, count: usize) -> Self {
+        let dropped = self.digits.len().saturating_sub(count);
+        if dropped == 0 {
+            return self.clone();
+        }
+        let rounded = rounded_half_even(&self.digits, count).to_string();
+        let digits = rounded.trim_end_matches('0');
+        let shift = i64::try_from(dropped + rounded.len() - digits.len()).unwrap_or(i64::MAX);
+        let exponent = self.exponent.saturating_add(shift);
+        Self { is_negative: self.is_negative, digits: digits.to_owned(), exponent }
+    }
+
+    /// Returns the number times 10^`decimals`, rounded half to even to an integer.
+    pub fn to_scaled_integer(&self, decimals: u32) -> RoundedInteger {
+        let is_negative = self.is_negative;
+        let too_large = RoundedInteger::TooLarge { is_negative };
+        let exponent = self.exponent.saturating_add(decimals.into());
+        // The number of digits before the decimal point of the result.
+        let length = i64::try_from(self.digits.len()).unwrap_or(i64::MAX);
+        let whole_digits = length.saturating_add(exponent);
+        if self.digits.is_empty() || whole_digits < 0 {
+            return RoundedInteger::Value(0);
+        }
+        if whole_digits > INTEGER_DIGITS_MAX {
+            return too_large;
+        }
+        let kept = usize::try_from(whole_digits.min(length)).unwrap_or(0);
+        let magnitude = rounded_half_even(&self.digits, kept);
+        let zeros = u32::try_from(exponent.max(0)).unwrap_or(u32::MAX);
+        let magnitude = 10_i128.checked_pow(zeros).and_then(|power| magnitude.checked_mul(power));
+        let signed = |magnitude: i128| if is_negative { -magnitude } else { magnitude };
+        magnitude.map_or(too_large, |magnitude| RoundedInteger::Value(signed(magnitude)))
+    }
+}
+
+/// Digits of the largest result of [`Decimal::to_scaled_integer`]; each integer of so many digits
+/// has less than 128 bits.
+const INTEGER_DIGITS_MAX: i64 = 38;
+
+/// A number rounded to an integer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RoundedInteger {
+    /// The integer.
+    Value(i128),
+    /// The integer has more than 38 digits.
+    TooLarge {
+        /// True if the number is negative.
+        is_negative: bool,
+    },
+}
+
+/// Returns the first `kept` digits as an integer, at most 38; the other digits round it half to
+/// even.
+fn rounded_half_even(digits: &str, kept: usize) -> i128 {
+    let (kept, dropped) = digits.split_at(kept);
+    let truncated =
+        kept.bytes().fold(0, |value: i128, digit| value * 10 + i128::from(digit - b'0'));
+    let is_above_half = match dropped.as_bytes() {
+        [b'5', rest @ ..] => rest.iter().any(|digit| *digit != b'0') || truncated % 2 == 1,
+        [first, ..] => *first > b'5',
+        [] => false,
+    };
+    truncated + i128::from(is_above_half)
 }
 
 /// Formats the number as its digits and exponent, for example `-12e3`; 0 as `0`.

@@ -1,7 +1,14 @@
 //! The user's limit on the cost of tools (G4). The amount spent is not known here.
 
-use crate::{limits, time::Day};
-use serde::{Deserialize, Deserializer, Serialize, de};
+use crate::{
+    amount::{Amount, format_amount},
+    limits,
+    time::Day,
+};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{self, IntoDeserializer},
+};
 use serde_json::Value;
 use std::fmt;
 use utoipa::ToSchema;
@@ -17,7 +24,7 @@ pub(super) const COST_UNIT_DEFAULT: &str = "credits";
 pub struct BudgetLimit {
     /// The limit, greater than 0.
     #[schema(exclusive_minimum = 0)]
-    pub amount: f64,
+    pub amount: Amount,
     /// The unit, e.g. `ISK` or `USD`.
     pub unit: String,
     /// The period to which the limit applies.
@@ -80,11 +87,21 @@ impl BudgetLimit {
         }
     }
 
-    fn validated<E: de::Error>(amount: f64, unit: String, period: BudgetPeriod) -> Result<Self, E> {
-        if !(amount.is_finite() && amount > 0.0) {
-            return Err(E::custom(format_args!(
-                "budget_limit.amount must be greater than 0, not {amount}"
-            )));
+    /// Returns the problem of an amount that exceeds the maximum. Stored limits can exceed it,
+    /// because version 0.1 had no maximum.
+    pub fn amount_problem(&self) -> Option<String> {
+        let max = Amount::MAX;
+        (self.amount > max)
+            .then(|| format!("budget_limit.amount must be at most {max}, not {}", self.amount))
+    }
+
+    fn validated<E: de::Error>(
+        amount: Amount,
+        unit: String,
+        period: BudgetPeriod,
+    ) -> Result<Self, E> {
+        if !amount.is_positive() {
+            return Err(E::custom("budget_limit.amount must be greater than 0"));
         }
         validate_unit(&unit)
             .map_err(|problem| E::custom(format_args!("budget_limit.unit {problem}")))?;
@@ -99,7 +116,7 @@ impl fmt::Display for BudgetLimit {
             BudgetPeriod::Month => "a month",
             BudgetPeriod::Total => "in total",
         };
-        write!(f, "{} {} {period}", self.amount, self.unit)
+        write!(f, "{} {period}", format_amount(self.amount, &self.unit))
     }
 }
 
@@ -108,11 +125,15 @@ impl<'de> Deserialize<'de> for BudgetLimit {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
         struct BudgetLimitTable {
-            amount: f64,
+            amount: Amount,
             #[serde(default = "unit_default")]
             unit: String,
             #[serde(default)]
             period: BudgetPeriod,
+        }
+
+        fn from_amount<E: de::Error>(amount: Amount) -> Result<BudgetLimit, E> {
+            BudgetLimit::validated(amount, unit_default(), BudgetPeriod::default())
         }
 
         struct BudgetLimitVisitor;
@@ -122,21 +143,19 @@ impl<'de> Deserialize<'de> for BudgetLimit {
                 f.write_str("budget_limit: a number, or {amount, unit, period}")
             }
             fn visit_f64<E: de::Error>(self, amount: f64) -> Result<BudgetLimit, E> {
-                BudgetLimit::validated(amount, unit_default(), BudgetPeriod::default())
+                from_amount(Amount::deserialize(amount.into_deserializer())?)
             }
-            #[expect(clippy::cast_precision_loss, reason = "amounts are floating point")]
             fn visit_i64<E: de::Error>(self, amount: i64) -> Result<BudgetLimit, E> {
-                self.visit_f64(amount as f64)
+                from_amount(Amount::deserialize(amount.into_deserializer())?)
             }
-            #[expect(clippy::cast_precision_loss, reason = "amounts are floating point")]
             fn visit_u64<E: de::Error>(self, amount: u64) -> Result<BudgetLimit, E> {
-                self.visit_f64(amount as f64)
+                from_amount(Amount::deserialize(amount.into_deserializer())?)
             }
             fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<BudgetLimit, A::Error> {
                 // A number that is not an integer also arrives as a map, because its text is kept.
                 let value = Value::deserialize(de::value::MapAccessDeserializer::new(map))?;
-                if let Some(amount) = value.as_f64() {
-                    return self.visit_f64(amount);
+                if value.is_number() {
+                    return from_amount(Amount::deserialize(value).map_err(de::Error::custom)?);
                 }
                 let table = BudgetLimitTable::deserialize(value).map_err(de::Error::custom)?;
                 BudgetLimit::validated(table.amount, table.unit, table.period)
@@ -153,10 +172,6 @@ pub fn validate_unit(unit: &str) -> Result<(), String> {
         return Err(format!("can't be `{unit}`, which is reserved for model usage"));
     }
     let fits = (1..=limits::BUDGET_UNIT_CHARS_MAX).contains(&unit.chars().count());
-    // These names are reserved for the usage of models.
-    if matches!(unit, "tokens" | "usd") {
-        return Err(format!("can't be `{unit}`, which is reserved for model usage"));
-    }
     if fits && !unit.chars().any(char::is_control) {
         return Ok(());
     }
@@ -180,7 +195,7 @@ mod tests {
     #[test]
     fn g4_plain_number_is_total_limit() {
         let expected =
-            BudgetLimit { amount: 5.0, unit: "credits".into(), period: BudgetPeriod::Total };
+            BudgetLimit { amount: 5.into(), unit: "credits".into(), period: BudgetPeriod::Total };
         assert_eq!(parse(json!(5)), Ok(expected.clone()));
         assert_eq!(parse(json!(5.0)), Ok(expected.clone()));
         assert_eq!(parse(json!({"amount": 5})), Ok(expected.clone()));

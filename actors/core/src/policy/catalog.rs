@@ -6,7 +6,7 @@
 
 use super::catalog_match::{EntryMatch, first_permitted, first_stated, is_glob};
 use super::{
-    Constraint, CostRule, Expression, NameOwners, Risk, Tool, ToolRegistry, budget_limit,
+    Constraint, CostRule, Expression, NameOwners, Risk, Tool, ToolRegistry, Units, budget_limit,
     tool_names,
 };
 use crate::{
@@ -17,7 +17,10 @@ use crate::{
 };
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 /// The configured properties of a tool, or of all tools that match a glob. An absent property is
 /// taken from less specific entries, then from the server, then from the defaults.
@@ -89,9 +92,10 @@ impl CatalogEntry {
         self.risk.or_else(|| (self.read_only == Some(true)).then_some(Risk::ReadOnly))
     }
 
-    fn cost_rule(&self) -> Option<CostRule> {
+    fn cost_rule(&self, units: &Units) -> Option<CostRule> {
         let unit = self.cost_unit.as_deref().unwrap_or(budget_limit::COST_UNIT_DEFAULT);
-        self.cost.clone().map(|amount| CostRule { amount, unit: unit.to_owned() })
+        let decimals = units.decimals(unit);
+        self.cost.clone().map(|amount| CostRule { amount, unit: unit.to_owned(), decimals })
     }
 
     fn find_problem(&self) -> Option<String> {
@@ -168,6 +172,7 @@ pub struct Catalog {
     /// Entries with a glob.
     globs: Vec<(String, CatalogEntry)>,
     unknown_tools: UnknownToolPolicy,
+    units: Arc<Units>,
 }
 
 /// The properties of an MCP server that the policy uses.
@@ -239,6 +244,12 @@ impl Catalog {
         let exact = self.exact.values().flatten();
         let entries = exact.chain(self.globs.iter().map(|(_, entry)| entry));
         entries.filter_map(|entry| entry.server.as_deref()).collect()
+    }
+
+    /// Returns the catalog with these units, to whose decimals costs are rounded.
+    #[must_use]
+    pub fn with_units(self, units: Arc<Units>) -> Self {
+        Self { units, ..self }
     }
 
     /// Returns the treatment of tools that the catalog does not name.
@@ -323,7 +334,7 @@ impl Catalog {
                 .flat_map(|found| &found.entry.constraints)
                 .cloned()
                 .collect(),
-            cost: first_stated(&entries, CatalogEntry::cost_rule),
+            cost: first_stated(&entries, |entry| entry.cost_rule(&self.units)),
             exclusive: first_stated(&entries, |entry| entry.exclusive.clone()),
             // The results of a tool that may write are never served from the cache.
             cache_ttl: first_stated(&entries, |entry| entry.cache)

@@ -1,6 +1,7 @@
 //! Tests of ceilings and of their combination.
 
 use super::*;
+use crate::amount::Amount;
 use crate::policy::{CeilingBudget, OwnedLimit, Settings, SettingsPatch};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -52,7 +53,7 @@ fn g17_combination_has_narrowest_value_of_each_field_with_its_owner() {
     let budget = |amount, scope| CeilingBudget {
         limit: isk(amount, BudgetPeriod::Day),
         scope,
-        remaining: amount,
+        remaining: Amount::from_f64(amount).unwrap(),
     };
     let regions = |regions: [i64; 3], scope| OwnedLimit { value: BTreeSet::from(regions), scope };
     let expected = EffectiveCeiling {
@@ -223,7 +224,7 @@ fn g17_malformed_ceilings_are_rejected_with_field() {
 fn g17_ceilings_keep_their_form() {
     let json = json!({
         "autonomy_level": 2, "require_confirmation": true, "allowed_regions": [1],
-        "budget_limits": [{"amount": 5.0, "unit": "ISK", "period": "day"}],
+        "budget_limits": [{"amount": 5, "unit": "ISK", "period": "day"}],
         "blocked_tools": ["wipe_*"],
         "roles": {"approver": {"autonomy_level": 1}}, "agents": {"a": {}},
         "users": {"ann": {"blocked_tools": ["buy"]}},

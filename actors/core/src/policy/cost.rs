@@ -1,7 +1,7 @@
 //! The cost of a tool's calls (G5). Budgets are defined in [`crate::budget`].
 
 use super::{Expression, ExpressionContext};
-use crate::json::float;
+use crate::amount::{Amount, format_amount};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use utoipa::ToSchema;
@@ -13,14 +13,15 @@ pub struct CostRule {
     pub amount: Expression,
     /// The unit of the amount.
     pub unit: String,
+    /// The decimals of the unit; a cost is rounded up to them.
+    pub decimals: u8,
 }
 
 /// The cost of a call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Cost {
-    /// The amount: finite, 0 or more.
-    #[serde(deserialize_with = "float::deserialize")]
-    pub amount: f64,
+    /// The amount.
+    pub amount: Amount,
     /// The unit, e.g. `ISK` or `USD`.
     pub unit: String,
 }
@@ -28,24 +29,22 @@ pub struct Cost {
 impl CostRule {
     /// Returns the cost of the call, or the reason why it can't be determined.
     pub fn evaluate(&self, context: &ExpressionContext) -> Result<Cost, String> {
-        let amount = self.amount.evaluate_number(context)?;
-        if amount.is_finite() && amount >= 0.0 {
-            // `abs` turns negative zero into zero.
-            return Ok(Cost { amount: amount.abs(), unit: self.unit.clone() });
-        }
-        Err(format!("`{}` must evaluate to 0 or more, not {amount}", self.amount))
+        let number = self.amount.evaluate_number(context)?;
+        let amount = Amount::from_number(&number)
+            .map_err(|problem| format!("the value of `{}` {problem}", self.amount))?;
+        Ok(Cost { amount: amount.rounded_up(self.decimals), unit: self.unit.clone() })
     }
 }
 
 impl Cost {
     /// Returns true if the amount is 0.
     pub fn is_zero(&self) -> bool {
-        self.amount <= 0.0
+        !self.amount.is_positive()
     }
 }
 
 impl fmt::Display for Cost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.amount, self.unit)
+        f.write_str(&format_amount(self.amount, &self.unit))
     }
 }

@@ -6,7 +6,10 @@ use super::{
     Autonomy, BudgetLimit, Ceiling, CeilingExceeded, CeilingScope, Cost, Settings, SettingsPatch,
     Tool,
 };
-use crate::ids::ToolName;
+use crate::{
+    amount::{Amount, format_amount},
+    ids::ToolName,
+};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::{
@@ -32,7 +35,7 @@ pub struct CeilingBudget {
     /// The owner of the ceiling.
     pub scope: CeilingScope,
     /// The rest of the limit. The whole limit, if the spending is not known.
-    pub remaining: f64,
+    pub remaining: Amount,
 }
 
 /// One limit of an effective ceiling, for display.
@@ -104,7 +107,7 @@ impl EffectiveCeiling {
         self.budgets.sort_by(|a, b| {
             let rank = |budget: &CeilingBudget| (budget.limit.period, budget.scope.clone());
             let by_unit = a.limit.unit.cmp(&b.limit.unit).then_with(|| rank(a).cmp(&rank(b)));
-            by_unit.then_with(|| a.limit.amount.total_cmp(&b.limit.amount))
+            by_unit.then_with(|| a.limit.amount.cmp(&b.limit.amount))
         });
         for pattern in &ceiling.blocked_tools {
             let owner = self.blocked_tools.entry(pattern.clone()).or_insert_with(|| scope.clone());
@@ -145,11 +148,9 @@ impl EffectiveCeiling {
     /// Returns the ceiling with what is left of each budget. `spent` returns what the user has
     /// spent in the unit and period of a limit.
     #[must_use]
-    pub fn with_spending(mut self, spent: impl Fn(&BudgetLimit) -> f64) -> Self {
+    pub fn with_spending(mut self, spent: impl Fn(&BudgetLimit) -> Amount) -> Self {
         for budget in &mut self.budgets {
-            let remaining = budget.limit.amount - spent(&budget.limit);
-            // NaN stays NaN, which covers nothing.
-            budget.remaining = if remaining < 0.0 { 0.0 } else { remaining };
+            budget.remaining = (budget.limit.amount - spent(&budget.limit)).at_least_zero();
         }
         self
     }
@@ -168,7 +169,7 @@ impl EffectiveCeiling {
         if let Some(limit) = &mut narrowed.budget_limit {
             let exceeded = self.budgets.iter().filter(|budget| budget.is_exceeded_by(limit));
             let amounts = exceeded.map(|budget| budget.limit.amount);
-            limit.amount = amounts.fold(limit.amount, f64::min);
+            limit.amount = amounts.fold(limit.amount, Amount::min);
         }
         narrowed.blocked_tools.extend(self.blocked_tools.keys().cloned());
         Cow::Owned(narrowed)
@@ -276,14 +277,11 @@ impl EffectiveCeiling {
     /// Returns the reason if the cost exceeds what a ceiling's budget has left. No approval raises
     /// such a budget.
     pub(super) fn budget_denial(&self, cost: &Cost) -> Option<String> {
-        // The comparison is false for NaN, so a sum that is not a number covers nothing.
         let fits = |budget: &CeilingBudget| cost.is_zero() || cost.amount <= budget.remaining;
         let mut in_unit = self.budgets.iter().filter(|budget| budget.limit.unit == cost.unit);
         let CeilingBudget { limit, scope, remaining } = in_unit.find(|budget| !fits(budget))?;
-        let unit = &cost.unit;
-        Some(format!(
-            "its cost of {cost} exceeds the remaining {remaining} {unit} of {limit}, {scope}"
-        ))
+        let remaining = format_amount(*remaining, &cost.unit);
+        Some(format!("its cost of {cost} exceeds the remaining {remaining} of {limit}, {scope}"))
     }
 }
 

@@ -6,6 +6,7 @@ use super::{
     Autonomy, CeilingScope, Cost, CriticalRule, EffectiveCeiling, ExpressionContext, Matrix,
     MatrixVerdict, Risk, Settings, Tool,
 };
+use crate::amount::{Amount, format_amount};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -71,7 +72,7 @@ pub struct JudgeContext<'a> {
     /// The agent of the session.
     pub agent: &'a str,
     /// The remainder of the budget in the unit of the tool's cost; `None` if there is no budget.
-    pub remaining_budget: Option<f64>,
+    pub remaining_budget: Option<Amount>,
 }
 
 /// Evaluates a call whose arguments are valid under the tool's schema.
@@ -232,10 +233,9 @@ impl Evaluation<'_> {
         let limit = self.context.settings.budget_limit.as_ref();
         let limit = limit.filter(|limit| limit.unit == cost.unit).map(|limit| limit.amount);
         let remaining = self.context.remaining_budget.or(limit)?;
-        // The comparison is false for NaN, so a budget that is not a number covers nothing.
-        let fits = cost.amount <= remaining;
-        let unit = &cost.unit;
-        (!fits).then(|| format!("its cost of {cost} exceeds the remaining {remaining} {unit}"))
+        let remaining_text = || format_amount(remaining, &cost.unit);
+        (cost.amount > remaining)
+            .then(|| format!("its cost of {cost} exceeds the remaining {}", remaining_text()))
     }
 
     /// Returns the denial of a call that the table denies, or that would need approval in a

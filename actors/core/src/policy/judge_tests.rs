@@ -356,9 +356,21 @@ fn g5_evaluation_error_denies_call() {
             json!({"amount": "5"}),
             "evaluate to a number, not string",
         ),
-        (json!({"cost": "args.amount"}), json!({"amount": -1}), "evaluate to 0 or more, not -1"),
-        (json!({"cost": "0.0 / args.amount"}), json!({"amount": 0}), "0 or more, not NaN"),
-        (json!({"cost": "1 / args.amount"}), json!({"amount": 0.0}), "0 or more, not inf"),
+        (
+            json!({"cost": "args.amount"}),
+            json!({"amount": -1}),
+            "its cost: the value of `args.amount` must be 0 or more, not -1",
+        ),
+        (
+            json!({"cost": "0.0 / args.amount"}),
+            json!({"amount": 0}),
+            "must evaluate to a finite number, not NaN",
+        ),
+        (
+            json!({"cost": "1 / args.amount"}),
+            json!({"amount": 0.0}),
+            "must evaluate to a finite number, not inf",
+        ),
         (json!({"exclusive": "args.key"}), json!({}), "its exclusive key: `args.key`"),
         (json!({"exclusive": "args.key"}), json!({"key": 5}), "evaluate to a string, not int"),
         (json!({"exclusive": "args.key"}), json!({"key": ""}), "a string of 1 to 256 bytes"),
@@ -403,7 +415,6 @@ fn g3_g6_budget_cells_allow_only_affordable_critical_calls() {
         (isk(100.0), Some(50.0), 51, false, "$?"),
         // The budget was raised.
         (isk(100.0), Some(500.0), 101, false, "AA"),
-        (isk(100.0), Some(f64::NAN), 500, false, "$?"),
         (json!({"amount": 1, "unit": "USD"}), None, 5, false, "A?"),
         (isk(100.0), Some(50.0), 50, true, "AA"),
         (isk(100.0), Some(50.0), 51, true, "DD"),
@@ -411,7 +422,7 @@ fn g3_g6_budget_cells_allow_only_affordable_critical_calls() {
         let settings = parse_settings(json!({"autonomy_level": 3, "budget_limit": limit}));
         let matrix = Matrix::default();
         let context = JudgeContext {
-            remaining_budget: remaining,
+            remaining_budget: remaining.map(|amount| Amount::from_f64(amount).unwrap()),
             ..judge_context(&settings, &matrix, headless)
         };
         let verdicts = [Risk::WriteHighRisk, Risk::Critical].map(|risk| {
@@ -425,7 +436,10 @@ fn g3_g6_budget_cells_allow_only_affordable_critical_calls() {
                 Verdict::Allow { cost, .. }
                 | Verdict::Ask { cost, .. }
                 | Verdict::OverBudget { cost, .. } => {
-                    assert_eq!(cost, Some(Cost { amount: amount.into(), unit: "ISK".into() }));
+                    assert_eq!(
+                        cost,
+                        Some(Cost { amount: Amount::from_whole(amount), unit: "ISK".into() })
+                    );
                 }
                 Verdict::Deny(denial) => {
                     let excess = "its cost of 51 ISK exceeds the remaining 50 ISK";
@@ -446,8 +460,8 @@ fn g6_over_budget_verdict_states_excess() {
     let actual =
         judge_call(&tool, &json!({"q": 5, "p": 2.5}), &judge_context(&settings, &matrix, false));
     let reason = "wallet_transfer is write_low_risk (catalog), level RECOMMENDATIONS (L1); its \
-                  cost of 12.5 ISK exceeds the remaining 10 ISK";
-    let cost = Some(Cost { amount: 12.5, unit: "ISK".into() });
+                  cost of 12.50 ISK exceeds the remaining 10 ISK";
+    let cost = Some(Cost { amount: Amount::parse("12.5").unwrap(), unit: "ISK".into() });
     assert_eq!(actual, Verdict::OverBudget { reason: reason.into(), cost });
 }
 
@@ -479,7 +493,7 @@ fn affordable_table(preset: MatrixPreset, critical: CriticalRule, headless: bool
         let settings = parse_settings(json!({"autonomy_level": level, "budget_limit": limit}));
         let settings = Settings { require_confirmation: false, ..settings };
         let context = JudgeContext {
-            remaining_budget: Some(1e15),
+            remaining_budget: Some(crate::amount::Amount::from_whole(1_000_000_000_000_000)),
             critical,
             ..judge_context(&settings, &matrix, headless)
         };

@@ -24,6 +24,7 @@ pub mod schema;
 pub mod settings;
 pub mod tool;
 mod tool_names;
+pub mod units;
 
 pub use budget_limit::{BudgetLimit, BudgetPeriod};
 pub use catalog::{
@@ -49,3 +50,4 @@ pub use tool::{Tool, ToolRegistry};
 pub use tool_names::{
     BUILT_IN_SERVER, NameOwners, SERVER_NAME_CHARS_MAX, server_in_tool_names, validate_server_name,
 };
+pub use units::Units;

@@ -8,7 +8,7 @@ use super::ceiling::CeilingExceeded;
 use super::effective_ceiling::EffectiveCeiling;
 use super::risk::Autonomy;
 use crate::{ids::ToolName, limits};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error};
 use std::collections::BTreeSet;
 use utoipa::ToSchema;
 
@@ -198,7 +198,7 @@ pub struct SettingsPatch {
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "deserialize_nullable")]
     pub allowed_regions: Option<Option<BTreeSet<i64>>>,
     /// See [`Settings::budget_limit`].
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "deserialize_nullable")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "deserialize_limit")]
     pub budget_limit: Option<Option<BudgetLimit>>,
     /// See [`Settings::preflight`].
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -257,6 +257,15 @@ pub fn session_settings(
     Ok(settings)
 }
 
+/// Deserializes a requested limit, which must not exceed the maximum, or `null`.
+fn deserialize_limit<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Option<BudgetLimit>>, D::Error> {
+    let limit = Option::<BudgetLimit>::deserialize(deserializer)?;
+    let problem = limit.as_ref().and_then(BudgetLimit::amount_problem);
+    problem.map_or(Ok(Some(limit)), |problem| Err(D::Error::custom(problem)))
+}
+
 /// Deserializes `null` as `Some(None)`, which a plain `Option` does not distinguish from absence.
 fn deserialize_nullable<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
@@ -312,6 +321,14 @@ mod tests {
             ),
             (json!({"autonomy": 1}), "unknown field `autonomy`"),
             (json!({"budget_limit": 0}), "budget_limit.amount must be greater than 0"),
+            (json!({"budget_limit": -1}), "budget_limit.amount must be greater than 0"),
+            (json!({"budget_limit": 1e-13}), "budget_limit.amount must be greater than 0"),
+            (
+                json!({"budget_limit": 1e25}),
+                "budget_limit.amount must be at most 1,000,000,000,000,000,000,000,000, not \
+                 10,000,000,000,000,000,000,000,000",
+            ),
+            (json!({"budget_limit": {"amount": 1e300}}), "budget_limit.amount must be at most"),
             (json!({"budget_limit": {"amount": 1, "perod": "day"}}), "unknown field `perod`"),
             (json!({"blocked_tools": [""]}), "a tool's name must have 1 to 128 characters"),
         ];

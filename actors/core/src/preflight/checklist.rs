@@ -2,7 +2,8 @@
 //! form and the form sent to clients are the same.
 
 use crate::{
-    json::{Digest, float},
+    amount::Amount,
+    json::Digest,
     policy::{Cost, Risk},
     usage::{ModelPrice, ModelUsage, TokenUsage},
 };
@@ -63,8 +64,8 @@ pub struct CostEstimate {
     /// Output tokens.
     pub output_tokens: u64,
     /// US dollars; `None` if the price is unknown, as opposed to 0.
-    #[serde(rename = "estimatedUSD", deserialize_with = "float::deserialize_option")]
-    pub estimated_usd: Option<f64>,
+    #[serde(rename = "estimatedUSD")]
+    pub estimated_usd: Option<Amount>,
 }
 
 impl CostEstimate {
@@ -136,12 +137,15 @@ mod tests {
             cached_tokens: 800,
             estimated: false,
         };
-        let price = ModelPrice { input: 1.0, output: 10.0, cached: Some(0.1) };
+        let price = ModelPrice {
+            cached: Some(Amount::parse("0.1").unwrap()),
+            ..ModelPrice::new(1.into(), 10.into())
+        };
         let actual = CostEstimate::from_plan_usage(planning, 3, 4_000, Some(&price));
         let expected = CostEstimate {
             input_tokens: 3_000,
             output_tokens: 12_000,
-            estimated_usd: Some(0.003 + 0.12),
+            estimated_usd: Some(Amount::parse("0.123").unwrap()),
         };
         assert_eq!(actual, expected);
         assert_eq!(CostEstimate::from_plan_usage(planning, 3, 4_000, None).estimated_usd, None);

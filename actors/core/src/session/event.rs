@@ -4,6 +4,7 @@
 //! to a variant or field must not make old logs unparsable (D7).
 
 use crate::{
+    amount::Amount,
     approval::{Approval, ArgumentEdit, Grant, PlanStepDecision, RecordedAnswer, Role},
     authors::Authors,
     budget::{Budget, SpendingEntry},
@@ -526,11 +527,9 @@ pub enum SessionEvent {
         /// The budget with its effective limit.
         budget: Budget,
         /// The amount spent or reserved.
-        #[serde(deserialize_with = "float::deserialize")]
-        spent: f64,
+        spent: Amount,
         /// The amount needed next; 0 if it is not known in advance.
-        #[serde(deserialize_with = "float::deserialize")]
-        needed: f64,
+        needed: Amount,
     },
     /// A human raised a budget, for this session and the budget's period.
     BudgetRaised {

@@ -3,6 +3,7 @@
 
 use super::{Lifecycle, SessionState, state::SessionMetadata};
 use crate::{
+    amount::Amount,
     approval::{
         Approval, ApprovalOutcome, ClosedApproval, Escalation, Grant, OpenApproval, PlanStep,
         PlanStepDecision, RecordedAnswer,
@@ -153,11 +154,12 @@ impl Projection {
     ) -> Self {
         let Some(metadata) = &after.metadata else { return self };
         let (before, after) = (before.total_usage(), after.total_usage());
-        let tokens = after.tokens.total().saturating_sub(before.tokens.total()) as f64;
+        let tokens = after.tokens.total().saturating_sub(before.tokens.total());
         let costs = after.counted_cost_usd().zip(before.counted_cost_usd());
-        let usd = costs.map_or(0.0, |(after, before)| after - before);
-        let amounts = [(BudgetMeasure::Tokens, tokens), (BudgetMeasure::Usd, usd)];
-        let entries = amounts.into_iter().filter(|(_, amount)| *amount > 0.0);
+        let usd = costs.map_or(Amount::ZERO, |(after, before)| after - before);
+        let amounts =
+            [(BudgetMeasure::Tokens, Amount::from_whole(tokens)), (BudgetMeasure::Usd, usd)];
+        let entries = amounts.into_iter().filter(|(_, amount)| amount.is_positive());
         let entries: Vec<_> =
             entries.map(|(measure, amount)| SpendingEntry { measure, day, amount }).collect();
         if !entries.is_empty() {

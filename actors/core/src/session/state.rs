@@ -2,6 +2,7 @@
 
 use super::{ClosedApprovals, EventRecord, RunStopReason, Submissions, evolve};
 use crate::{
+    amount::Amount,
     approval::{ClosedApproval, Grant, OpenApproval},
     authors::Authors,
     budget::{BudgetMeasure, BudgetRaise, SpendingEntry, ToolCosts},
@@ -199,7 +200,7 @@ pub struct Run {
     /// The run's tokens so far, and their cost.
     pub usage: ModelUsage,
     /// The costs of the run's tool calls, by unit.
-    pub tool_costs: BTreeMap<Arc<str>, f64>,
+    pub tool_costs: BTreeMap<Arc<str>, Amount>,
     /// The usage of the run's children.
     pub child_usage: ChildUsage,
     /// The state of the run's preflight (G14).
@@ -357,14 +358,14 @@ impl SessionState {
         entries.extend(child_usage.costs.changes_since(&nothing));
         let usage = self.total_usage().plus(child_usage.usage);
         let mut add = |measure, amount| entries.push(SpendingEntry { measure, day: today, amount });
-        add(BudgetMeasure::Tokens, usage.tokens.total() as f64);
+        add(BudgetMeasure::Tokens, Amount::from_whole(usage.tokens.total()));
         add(BudgetMeasure::Usd, usage.counted_cost_usd().unwrap_or_default());
-        let mut totals: BTreeMap<(BudgetMeasure, Day), f64> = BTreeMap::new();
+        let mut totals: BTreeMap<(BudgetMeasure, Day), Amount> = BTreeMap::new();
         for SpendingEntry { measure, day, amount } in entries.iter().chain(spent_before_fork.iter())
         {
-            *totals.entry((measure.clone(), *day)).or_default() += amount;
+            *totals.entry((measure.clone(), *day)).or_default() += *amount;
         }
-        let totals = totals.into_iter().filter(|(_, amount)| *amount != 0.0);
+        let totals = totals.into_iter().filter(|(_, amount)| *amount != Amount::ZERO);
         totals.map(|((measure, day), amount)| SpendingEntry { measure, day, amount }).collect()
     }
 

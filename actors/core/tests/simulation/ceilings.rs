@@ -41,7 +41,7 @@ impl SessionSimulation {
                 let (today, costs) = (self.now.day(), &self.state.active.tool_costs);
                 let spent = self.spent_elsewhere + costs.spent(rules::UNIT, limit.period, today);
                 assert!(
-                    reservation.cost.is_zero() || spent <= limit.amount + 1e-6,
+                    reservation.cost.is_zero() || spent <= limit.amount,
                     "G17: {spent} spent of {limit}"
                 );
             }

@@ -340,7 +340,7 @@ impl InvariantChecker {
             let call = self.open_call(*call_id);
             assert!(call.allowed.is_some(), "G6: reserved for a call that is not allowed");
             assert!(!std::mem::replace(&mut call.reserved, true), "G6: reserved twice");
-            assert!(cost.amount > 0.0, "G6: {cost}");
+            assert!(cost.amount.is_positive(), "G6: {cost}");
         }
     }
 

@@ -63,7 +63,7 @@ fn budgets(chance: &mut SeededRng) -> Vec<Budget> {
     for scope in [BudgetScope::Run, BudgetScope::Session, BudgetScope::User] {
         for measure in [BudgetMeasure::Tokens, BudgetMeasure::Usd, BudgetMeasure::from_unit(UNIT)] {
             if chance.one_in(8) {
-                let limit = *chance.pick(&[1.0, 20.0, 1000.0]);
+                let limit = (*chance.pick(&[1, 20, 1000])).into();
                 let period = match scope {
                     BudgetScope::Run | BudgetScope::Session => BudgetPeriod::Total,
                     // Only children have it.
@@ -81,7 +81,7 @@ fn budgets(chance: &mut SeededRng) -> Vec<Budget> {
 
 /// Creates a random spending limit of a user, or none.
 pub(crate) fn budget_limit(chance: &mut SeededRng) -> Option<BudgetLimit> {
-    let amount = *chance.pick(&[1.0, 5.0, 100.0]);
+    let amount = (*chance.pick(&[1, 5, 100])).into();
     let limit = BudgetLimit { amount, unit: UNIT.to_owned(), period: BudgetPeriod::Total };
     chance.one_in(3).then_some(limit)
 }
@@ -195,6 +195,7 @@ fn tools(retries_max: u32, servers: ServerSet) -> Vec<Tool> {
             cost: COSTLY_TOOLS.contains(&name).then(|| CostRule {
                 amount: Expression::compile("has(args.n) ? args.n + 1 : 1").expect("it compiles"),
                 unit: UNIT.to_owned(),
+                decimals: 2,
             }),
             cache_ttl: None,
             exclusive: name.starts_with("alone").then(|| {

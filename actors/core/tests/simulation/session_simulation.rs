@@ -3,6 +3,7 @@
 use crate::{exclusive_locks::LockModel, invariants::InvariantChecker, rng::SeededRng, rules};
 use greenroom_core::{
     Env, Rules, Timestamp,
+    amount::Amount,
     approval::ApprovalSubject,
     budget::{BudgetMeasure, SpendingTotals, UserSpending},
     call::{Call, CallPhase},
@@ -39,7 +40,7 @@ pub(crate) struct SessionSimulation {
     seed: u64,
     /// The user's spending limit. `spent_elsewhere` is the spending of the user's other sessions.
     pub(crate) budget_limit: Option<BudgetLimit>,
-    pub(crate) spent_elsewhere: f64,
+    pub(crate) spent_elsewhere: Amount,
     /// The point of the next crash.
     crash_point: Option<CrashPoint>,
     /// The exclusive locks.
@@ -87,7 +88,7 @@ impl SessionSimulation {
             decisions: 0,
             seed,
             budget_limit: rules::budget_limit(&mut SeededRng::new(seed)),
-            spent_elsewhere: 0.0,
+            spent_elsewhere: Amount::ZERO,
             crash_point: None,
             locks: LockModel::default(),
             elicitations_requested: 0,
@@ -154,7 +155,10 @@ impl SessionSimulation {
             67 => {
                 self.grant_lock(chance);
             }
-            91 => self.spent_elsewhere += *chance.pick(&[0.5, 3.0]),
+            91 => {
+                self.spent_elsewhere +=
+                    Amount::from_f64(*chance.pick(&[0.5, 3.0])).expect("a valid amount")
+            }
             92..98 => self.advance_time(chance),
             98 if chance.one_in(3) => self.change_tools(chance),
             98 if chance.one_in(2) => self.change_critical_rule(chance),
@@ -213,8 +217,9 @@ impl SessionSimulation {
             total: gold(BudgetPeriod::Total),
         };
         let models = self.state.total_usage();
-        let [tokens, usd] = [models.tokens.total() as f64, models.cost_usd.unwrap_or(0.0)]
-            .map(|total| SpendingTotals { day: total, month: total, total });
+        let [tokens, usd] =
+            [Amount::from_whole(models.tokens.total()), models.cost_usd.unwrap_or_default()]
+                .map(|total| SpendingTotals { day: total, month: total, total });
         let spent = [
             (BudgetMeasure::from_unit(rules::UNIT), gold),
             (BudgetMeasure::Tokens, tokens),

@@ -326,7 +326,7 @@ impl SessionSimulation {
                 chance.pick(&[Value::Null, json!("done"), json!({"n": 1})]).clone(),
             ),
             2 => Resolution::Failed,
-            3 => Resolution::Raise(*chance.pick(&[0.0, 5.0, 1e6, f64::NAN, -1.0])),
+            3 => Resolution::Raise((*chance.pick(&[0, 5, 1_000_000])).into()),
             4 => Resolution::Stop,
             5 if chance.one_in(2) => {
                 Resolution::Answer(chance.pick(&[json!(1), json!({"n": 2})]).clone())
@@ -416,9 +416,9 @@ pub(crate) fn random_user(chance: &mut SeededRng) -> UserId {
 /// Returns a valid answer to an approval without steps.
 fn valid_resolution(open: &OpenApproval, chance: &mut SeededRng) -> Resolution {
     match &open.approval.subject {
-        ApprovalSubject::Budget(budget) if chance.one_in(2) => {
-            Resolution::Raise(budget.spent + budget.needed + *chance.pick(&[1.0, 50.0, 1e9]))
-        }
+        ApprovalSubject::Budget(budget) if chance.one_in(2) => Resolution::Raise(
+            budget.spent + budget.needed + (*chance.pick(&[1, 50, 1_000_000_000])).into(),
+        ),
         ApprovalSubject::Budget(_) => Resolution::Stop,
         ApprovalSubject::Preflight(_) if chance.one_in(4) => Resolution::Reject,
         ApprovalSubject::Preflight(_) => Resolution::Approve(Vec::new()),

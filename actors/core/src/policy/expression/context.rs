@@ -174,7 +174,7 @@ impl CelConverter {
 
     fn budget(&mut self, limit: &BudgetLimit) -> CelValue {
         let (unit, period) = (self.text(&limit.unit), self.text(limit.period.name()));
-        let amount = CelValue::Float(limit.amount);
+        let amount = CelValue::Float(limit.amount.to_f64());
         self.record([("amount", amount), ("unit", unit), ("period", period)])
     }
 

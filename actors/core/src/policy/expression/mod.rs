@@ -17,6 +17,7 @@ pub use context::ExpressionContext;
 use crate::{limits, text::truncate};
 use cel::{Env, ExecutionError, Value, parser::PrattParser};
 use serde::{Deserialize, Deserializer, de};
+use serde_json::Number;
 use std::{
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -75,15 +76,15 @@ impl Expression {
         Err(self.type_error("true or false", &value))
     }
 
-    /// Evaluates the expression to a number, which can be infinite or NaN.
-    #[expect(clippy::cast_precision_loss, reason = "amounts are floating point")]
-    pub fn evaluate_number(&self, context: &ExpressionContext) -> Result<f64, String> {
+    /// Evaluates the expression to a number; a floating-point number has its shortest notation.
+    pub fn evaluate_number(&self, context: &ExpressionContext) -> Result<Number, String> {
         let value = self.evaluate(context)?;
         if let Value::Int(number) = value {
-            return Ok(number as f64);
+            return Ok(number.into());
         }
         if let Value::Float(number) = value {
-            return Ok(number);
+            let not_finite = || format!("`{self}` must evaluate to a finite number, not {number}");
+            return Number::from_f64(number).ok_or_else(not_finite);
         }
         Err(self.type_error("a number", &value))
     }

@@ -118,14 +118,14 @@ fn g5_mixed_integers_and_floats_are_computed() {
     };
     let cost = "args.quantity * args.price";
     for (arguments, expected) in [
-        (json!({"quantity": 5, "price": 2}), 10.0),
-        (json!({"quantity": 5, "price": 2.5}), 12.5),
-        (json!({"quantity": 2.5, "price": 2}), 5.0),
-        (json!({"quantity": 2.5, "price": 2.5}), 6.25),
+        (json!({"quantity": 5, "price": 2}), "10"),
+        (json!({"quantity": 5, "price": 2.5}), "12.5"),
+        (json!({"quantity": 2.5, "price": 2}), "5.0"),
+        (json!({"quantity": 2.5, "price": 2.5}), "6.25"),
     ] {
-        assert_eq!(number(cost, arguments), Ok(expected));
+        assert_eq!(number(cost, arguments).unwrap().to_string(), expected);
     }
-    assert_eq!(number("1 + 0.5 - 1 + 2 / 4.0", json!({})), Ok(1.0));
+    assert_eq!(number("1 + 0.5 - 1 + 2 / 4.0", json!({})).unwrap().to_string(), "1.0");
     let error = number("args.price", json!({"price": "5"})).unwrap_err();
     assert_eq!(error, "`args.price` must evaluate to a number, not string");
 }

@@ -3,6 +3,7 @@
 
 use super::{DecisionBuilder, plans::PlanStepDraft};
 use crate::{
+    amount::Amount,
     approval::{ArgumentEdit, Grant},
     call::{AuthorizationSource, Call, CallFailureReason, CallPhase, Reservation},
     ids::{CallId, GrantId},
@@ -290,7 +291,8 @@ impl DecisionBuilder<'_> {
         let inputs = self.judge_inputs(reserved);
         let remaining_for = |unit: &str| {
             let own_reservation = reserved.filter(|reservation| reservation.cost.unit == unit);
-            let own_amount = own_reservation.map_or(0.0, |reservation| reservation.cost.amount);
+            let own_amount =
+                own_reservation.map_or(Amount::ZERO, |reservation| reservation.cost.amount);
             self.remaining_budget(unit, own_amount)
         };
         let remaining = tool.cost.as_ref().and_then(|rule| remaining_for(&rule.unit));

@@ -2,10 +2,11 @@
 
 use super::{DecisionBuilder, Rejection, authorization::ToolLookup, plans::PlanStepDraft};
 use crate::{
+    amount::{Amount, format_amount},
     approval::{ApprovalSubject, BudgetRaiseRequest, RecordedAnswer, Resolution},
     budget::{
         Budget, BudgetMeasure, BudgetRaise, BudgetScope, Expense, SpendingEntry,
-        SpendingPrecondition, is_within,
+        SpendingPrecondition,
     },
     call::Call,
     delegation::DELEGATE_TOOL,
@@ -26,10 +27,10 @@ impl DecisionBuilder<'_> {
         let reached = budgets.find_map(|budget| {
             let spent = self.total_spent(&budget);
             // An unknown cost counts as reached.
-            (spent.is_nan() || spent >= budget.limit).then_some((budget, spent))
+            spent.is_none_or(|spent| spent >= budget.limit).then_some((budget, spent))
         });
         let Some((budget, spent)) = reached else { return true };
-        self.request_budget_raise(budget, spent, 0.0, Vec::new());
+        self.request_budget_raise(budget, spent, Amount::ZERO, Vec::new());
         false
     }
 
@@ -46,12 +47,20 @@ impl DecisionBuilder<'_> {
 
     /// Returns what the tightest budget for costs in `unit` has left, not counting `own_reservation`,
     /// the call's own reservation. `None` if there is no such budget.
-    pub(super) fn remaining_budget(&self, unit: &str, own_reservation: f64) -> Option<f64> {
+    pub(super) fn remaining_budget(&self, unit: &str, own_reservation: Amount) -> Option<Amount> {
         let measure = BudgetMeasure::from_unit(unit);
-        let remaining =
-            |budget: &Budget| (budget.limit - self.total_spent(budget) + own_reservation).max(0.0);
+        let remaining = |budget: &Budget| {
+            let spent = self.total_spent(budget).unwrap_or(budget.limit);
+            (budget.limit - spent + own_reservation).at_least_zero()
+        };
         let budgets = self.effective_budgets();
-        budgets.iter().filter(|budget| budget.measure == measure).map(remaining).reduce(f64::min)
+        budgets.iter().filter(|budget| budget.measure == measure).map(remaining).min()
+    }
+
+    /// Returns what a budget has left; nothing if a cost is unknown.
+    pub(super) fn remaining_of(&self, budget: &Budget) -> Amount {
+        self.total_spent(budget)
+            .map_or(Amount::ZERO, |spent| (budget.limit - spent).at_least_zero())
     }
 
     pub(super) fn has_room_for(&self, cost: &Cost) -> bool {
@@ -59,7 +68,7 @@ impl DecisionBuilder<'_> {
     }
 
     /// Returns the first budget that has no room for the cost, and the amount spent of it.
-    fn first_exceeded_budget(&self, cost: &Cost) -> Option<(Budget, f64)> {
+    fn first_exceeded_budget(&self, cost: &Cost) -> Option<(Budget, Option<Amount>)> {
         // A zero cost fits into every budget, including an overdrawn one.
         if cost.is_zero() {
             return None;
@@ -69,8 +78,7 @@ impl DecisionBuilder<'_> {
             self.effective_budgets().into_iter().filter(|budget| budget.measure == measure);
         let mut spent = budgets.map(|budget| (self.total_spent(&budget), budget));
         spent.find_map(|(spent, budget)| {
-            // The comparison is written so that a NaN sum does not fit.
-            let fits = spent + cost.amount <= budget.limit;
+            let fits = spent.is_some_and(|spent| spent + cost.amount <= budget.limit);
             (!fits).then_some((budget, spent))
         })
     }
@@ -79,7 +87,7 @@ impl DecisionBuilder<'_> {
     pub(super) fn budget_warnings(&self, models: &CostEstimate, tools: &[&Cost]) -> Vec<String> {
         let warning = |budget: Budget| {
             let estimated = match &budget.measure {
-                BudgetMeasure::Tokens => models.tokens() as f64,
+                BudgetMeasure::Tokens => Amount::from_whole(models.tokens()),
                 // An unknown price has its own warning.
                 BudgetMeasure::Usd => models.estimated_usd?,
                 BudgetMeasure::Unit(unit) => {
@@ -87,15 +95,15 @@ impl DecisionBuilder<'_> {
                     in_unit.map(|cost| cost.amount).sum()
                 }
             };
-            let remaining = (budget.limit - self.total_spent(&budget)).max(0.0);
-            let (measure, fits) = (&budget.measure, estimated <= remaining);
+            let remaining = self.remaining_of(&budget);
             let text = || {
+                let estimated = format_amount(estimated, &budget.measure);
                 format!(
-                    "the plan may cost {estimated} {measure}, but the {budget} has {remaining} \
-                     left; a raise will need approval"
+                    "the plan may cost {estimated}, but the {budget} has {remaining} left; a raise \
+                     will need approval"
                 )
             };
-            (!fits).then(text)
+            (estimated > remaining).then(text)
         };
         self.effective_budgets().into_iter().filter_map(warning).collect()
     }
@@ -131,7 +139,7 @@ impl DecisionBuilder<'_> {
 
     /// Requests raises for allowed calls whose cost exceeds a budget: one approval per budget.
     pub(super) fn request_budget_raises(&mut self, over_budget: Vec<(CallId, Cost)>) {
-        let mut requests: Vec<(Budget, f64, f64, Vec<CallId>)> = Vec::new();
+        let mut requests: Vec<(Budget, Option<Amount>, Amount, Vec<CallId>)> = Vec::new();
         for (call_id, cost) in over_budget {
             let Some((budget, spent)) = self.first_exceeded_budget(&cost) else {
                 self.reserve_cost(call_id, cost, true);
@@ -154,7 +162,7 @@ impl DecisionBuilder<'_> {
     }
 
     /// Returns the tool cost budgets that children draw on, with the amount spent of each.
-    pub(super) fn tool_budgets(&self) -> Vec<(Budget, f64)> {
+    pub(super) fn tool_budgets(&self) -> Vec<(Budget, Option<Amount>)> {
         let is_shared = |budget: &Budget| {
             matches!(budget.measure, BudgetMeasure::Unit(_)) && budget.scope != BudgetScope::User
         };
@@ -165,13 +173,13 @@ impl DecisionBuilder<'_> {
     /// Requests raises for budgets that children have overdrawn since `before`, which happens if
     /// the share of a child was raised. Running work continues, and the next step waits. Model
     /// costs need no check here, because they are checked before each step.
-    pub(super) fn request_raises_for_children(&mut self, before: &[(Budget, f64)]) {
+    pub(super) fn request_raises_for_children(&mut self, before: &[(Budget, Option<Amount>)]) {
         for (budget, spent) in self.tool_budgets() {
             let known = before.iter().find(|(known, _)| known.is_same_budget(&budget));
             let has_increased = known.is_none_or(|(_, before)| spent > *before);
-            let is_exceeded = has_increased && !is_within(spent, budget.limit);
+            let is_exceeded = has_increased && spent.is_none_or(|spent| spent > budget.limit);
             if is_exceeded && self.active.run.is_some() && !self.is_raise_pending(&budget) {
-                self.request_budget_raise(budget, spent, 0.0, Vec::new());
+                self.request_budget_raise(budget, spent, Amount::ZERO, Vec::new());
             }
         }
     }
@@ -192,13 +200,13 @@ impl DecisionBuilder<'_> {
     fn request_budget_raise(
         &mut self,
         budget: Budget,
-        spent: f64,
-        needed: f64,
+        spent: Option<Amount>,
+        needed: Amount,
         calls: Vec<CallId>,
     ) {
         let spent_on = self.expense_breakdown(&budget, spent);
-        // JSON has no NaN.
-        let spent = if spent.is_finite() { spent } else { budget.limit };
+        // The amount of an unknown cost is recorded as the limit.
+        let spent = spent.unwrap_or(budget.limit);
         self.emit(SessionEvent::BudgetReached { budget: budget.clone(), spent, needed });
         if self.env.rules.agent.headless {
             let error = format!("the {budget} is reached, and a headless agent can't raise it");
@@ -223,18 +231,18 @@ impl DecisionBuilder<'_> {
     ) -> Result<(), Rejection> {
         match answer.resolution {
             Resolution::Raise(limit) => {
-                if self.total_spent(&request.budget).is_nan() {
+                if self.total_spent(&request.budget).is_none() {
                     let problem = "the amount spent is unknown because a model has no price; no \
                                    limit can be enforced";
                     return Err(Rejection::InvalidAnswer { problem: problem.to_owned() });
                 }
                 let needs = request.spent + request.needed;
-                let is_enough = limit.is_finite()
-                    && if request.needed > 0.0 { limit >= needs } else { limit > needs };
+                let is_known = request.needed.is_positive();
+                let is_enough = if is_known { limit >= needs } else { limit > needs };
                 if !is_enough {
-                    let comparison = if request.needed > 0.0 { "at least" } else { "more than" };
-                    let measure = &request.budget.measure;
-                    let problem = format!("the new limit must be {comparison} {needs} {measure}");
+                    let comparison = if is_known { "at least" } else { "more than" };
+                    let needs = format_amount(needs, &request.budget.measure);
+                    let problem = format!("the new limit must be {comparison} {needs}");
                     return Err(Rejection::InvalidAnswer { problem });
                 }
                 self.ensure_raise_within_ceiling(&request.budget, limit)?;
@@ -338,49 +346,48 @@ impl DecisionBuilder<'_> {
         Budget { limit: raised.map_or(budget.limit, |raised| raised.max(budget.limit)), ..budget }
     }
 
-    /// Returns the amount spent or reserved of a budget; NaN if a cost is unknown.
-    pub(super) fn total_spent(&self, budget: &Budget) -> f64 {
-        self.spent_by_session(budget)
-            + self.spent_by_children(budget)
-            + self.spent_before_fork(budget)
+    /// Returns the amount spent or reserved of a budget; `None` if a cost is unknown.
+    pub(super) fn total_spent(&self, budget: &Budget) -> Option<Amount> {
+        let own = self.spent_by_session(budget)? + self.spent_by_children(budget)?;
+        Some(own + self.spent_before_fork(budget))
     }
 
     /// Returns the amount that the session that was forked had spent of a budget: a fork does not
     /// restart the budgets of its session (G17).
-    fn spent_before_fork(&self, budget: &Budget) -> f64 {
+    fn spent_before_fork(&self, budget: &Budget) -> Amount {
         if budget.scope != BudgetScope::Session {
-            return 0.0;
+            return Amount::ZERO;
         }
         let first_day = budget.period.first_day(self.env.now.day());
         let is_counted = |entry: &&SpendingEntry| {
             entry.measure == budget.measure && first_day.is_none_or(|first| entry.day >= first)
         };
         let counted = self.active.spent_before_fork.iter().filter(is_counted);
-        // `sum` would return negative zero for no amounts.
-        counted.fold(0.0, |spent, entry| spent + entry.amount)
+        counted.fold(Amount::ZERO, |spent, entry| spent + entry.amount)
     }
 
     /// Returns the part of [`Self::total_spent`] that [`Self::spent_by_children`] does not count.
-    fn spent_by_session(&self, budget: &Budget) -> f64 {
+    fn spent_by_session(&self, budget: &Budget) -> Option<Amount> {
         let amount = |usage: ModelUsage| match budget.measure {
-            BudgetMeasure::Tokens => usage.tokens.total() as f64,
-            BudgetMeasure::Usd => usage.counted_cost_usd().unwrap_or(f64::NAN),
-            BudgetMeasure::Unit(_) => 0.0,
+            BudgetMeasure::Tokens => Some(Amount::from_whole(usage.tokens.total())),
+            BudgetMeasure::Usd => usage.counted_cost_usd(),
+            BudgetMeasure::Unit(_) => Some(Amount::ZERO),
         };
         let (today, period) = (self.env.now.day(), budget.period);
         match (&budget.measure, budget.scope) {
             (BudgetMeasure::Unit(unit), BudgetScope::Run) => {
                 let run = self.active.run.as_ref();
-                run.and_then(|run| run.tool_costs.get(unit)).copied().unwrap_or_default()
+                let spent = run.and_then(|run| run.tool_costs.get(unit).copied());
+                Some(spent.unwrap_or_default())
             }
             (BudgetMeasure::Unit(unit), BudgetScope::Session | BudgetScope::Parent) => {
-                self.active.tool_costs.spent(unit, period, today)
+                Some(self.active.tool_costs.spent(unit, period, today))
             }
             (BudgetMeasure::Unit(unit), BudgetScope::User) => {
                 let spent = |costs: &crate::budget::ToolCosts| costs.spent(unit, period, today);
                 let in_this_decision =
                     spent(&self.active.tool_costs) - spent(&self.session.active.tool_costs);
-                self.spent_by_user(budget) + in_this_decision
+                Some(self.spent_by_user(budget) + in_this_decision)
             }
             (BudgetMeasure::Tokens | BudgetMeasure::Usd, BudgetScope::Run) => {
                 amount(self.active.run.as_ref().map(|run| run.usage).unwrap_or_default())
@@ -391,33 +398,33 @@ impl DecisionBuilder<'_> {
             ) => amount(self.session_model_usage()),
             (BudgetMeasure::Tokens | BudgetMeasure::Usd, BudgetScope::User) => {
                 let in_this_decision =
-                    amount(self.session_model_usage()) - amount(self.session.total_usage());
-                self.spent_by_user(budget) + in_this_decision
+                    amount(self.session_model_usage())? - amount(self.session.total_usage())?;
+                Some(self.spent_by_user(budget) + in_this_decision)
             }
         }
     }
 
     /// Returns the amount that children have spent of a budget.
-    fn spent_by_children(&self, budget: &Budget) -> f64 {
+    fn spent_by_children(&self, budget: &Budget) -> Option<Amount> {
         let child_usage = match budget.scope {
             BudgetScope::Run => self.active.run.as_ref().map(|run| &run.child_usage),
             BudgetScope::Session | BudgetScope::Parent => Some(&self.active.child_usage),
             // The user's spending already includes the children, which are sessions of the user.
             BudgetScope::User => None,
         };
-        let Some(child_usage) = child_usage else { return 0.0 };
+        let Some(child_usage) = child_usage else { return Some(Amount::ZERO) };
         let today = self.env.now.day();
         match &budget.measure {
-            BudgetMeasure::Tokens => child_usage.usage.tokens.total() as f64,
-            BudgetMeasure::Usd => child_usage.usage.counted_cost_usd().unwrap_or(f64::NAN),
-            BudgetMeasure::Unit(unit) => child_usage.costs.spent(unit, budget.period, today),
+            BudgetMeasure::Tokens => Some(Amount::from_whole(child_usage.usage.tokens.total())),
+            BudgetMeasure::Usd => child_usage.usage.counted_cost_usd(),
+            BudgetMeasure::Unit(unit) => Some(child_usage.costs.spent(unit, budget.period, today)),
         }
     }
 
     /// Returns the amount that the user had spent of a budget before this decision.
-    fn spent_by_user(&self, budget: &Budget) -> f64 {
+    fn spent_by_user(&self, budget: &Budget) -> Amount {
         let spent = self.env.user_spending.totals.get(&budget.measure);
-        spent.map_or(0.0, |spent| spent.in_period(budget.period))
+        spent.map_or(Amount::ZERO, |spent| spent.in_period(budget.period))
     }
 
     /// Returns the session's model usage, including runs that ended in this decision.
@@ -428,7 +435,7 @@ impl DecisionBuilder<'_> {
 
     /// Returns the expenses that make up `spent`. An amount that this session can't attribute is
     /// one entry.
-    fn expense_breakdown(&self, budget: &Budget, spent: f64) -> Vec<Expense> {
+    fn expense_breakdown(&self, budget: &Budget, spent: Option<Amount>) -> Vec<Expense> {
         let mut expenses = match &budget.measure {
             BudgetMeasure::Unit(unit) if budget.scope == BudgetScope::Run => {
                 let calls = self.active.run.iter().flat_map(|run| &run.calls);
@@ -444,17 +451,18 @@ impl DecisionBuilder<'_> {
             }
             BudgetMeasure::Tokens | BudgetMeasure::Usd => {
                 let run = Budget { scope: BudgetScope::Run, ..budget.clone() };
-                vec![Expense { item: "this run".to_owned(), amount: self.spent_by_session(&run) }]
+                let amount = self.spent_by_session(&run).unwrap_or_default();
+                vec![Expense { item: "this run".to_owned(), amount }]
             }
         };
         expenses.push(Expense {
             item: DELEGATE_TOOL.to_owned(),
-            amount: self.spent_by_children(budget),
+            amount: self.spent_by_children(budget).unwrap_or_default(),
         });
-        expenses.retain(|expense| expense.amount > 0.0);
-        let known: f64 = expenses.iter().map(|expense| expense.amount).sum();
-        let remainder = spent - known;
-        if remainder > 0.0 {
+        expenses.retain(|expense| expense.amount.is_positive());
+        let known: Amount = expenses.iter().map(|expense| expense.amount).sum();
+        if let Some(remainder) = spent.map(|spent| spent - known).filter(|rest| rest.is_positive())
+        {
             let item = match budget.scope {
                 BudgetScope::Run => "earlier steps",
                 BudgetScope::Session | BudgetScope::Parent => "earlier runs",

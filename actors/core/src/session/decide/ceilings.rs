@@ -2,6 +2,7 @@
 
 use super::{DecisionBuilder, Rejection};
 use crate::{
+    amount::Amount,
     approval::Role,
     authors::Authors,
     budget::{Budget, BudgetMeasure, BudgetScope, SpendingPrecondition},
@@ -24,10 +25,11 @@ impl DecisionBuilder<'_> {
     pub(super) fn ceiling_with_spending(&self, reserved: Option<&Reservation>) -> EffectiveCeiling {
         self.ceiling().with_spending(|limit| {
             let own = reserved.filter(|reservation| reservation.cost.unit == limit.unit);
-            let own_amount = own.map_or(0.0, |reservation| reservation.cost.amount);
+            let own_amount = own.map_or(Amount::ZERO, |reservation| reservation.cost.amount);
+            // Nothing is left if a cost is unknown.
             let spent = self.total_spent(&Budget::from_settings(limit, BudgetScope::User));
-            // `max` would turn NaN into 0.
-            if spent < own_amount { 0.0 } else { spent - own_amount }
+            let Some(spent) = spent else { return limit.amount };
+            (spent - own_amount).at_least_zero()
         })
     }
 
@@ -53,7 +55,7 @@ impl DecisionBuilder<'_> {
     pub(super) fn ensure_raise_within_ceiling(
         &self,
         budget: &Budget,
-        limit: f64,
+        limit: Amount,
     ) -> Result<(), Rejection> {
         let BudgetMeasure::Unit(unit) = &budget.measure else { return Ok(()) };
         let (unit, period) = (unit.to_string(), budget.period);

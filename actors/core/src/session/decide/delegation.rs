@@ -8,7 +8,7 @@
 use super::{DecisionBuilder, Rejection, Reply};
 use crate::{
     authors::Authors,
-    budget::{Budget, BudgetScope, rounded_down},
+    budget::{Budget, BudgetScope},
     call::Call,
     delegation::{
         Child, ChildBounds, ChildRef, ChildTask, DelegateArgs, Parent, RootRun, is_delegate,
@@ -154,9 +154,8 @@ impl DecisionBuilder<'_> {
         for budget in
             self.effective_budgets().into_iter().filter(|budget| budget.scope != BudgetScope::User)
         {
-            // A NaN sum leaves nothing, because `f64::max` ignores NaN.
-            let remaining = (budget.limit - self.total_spent(&budget)).max(0.0);
-            let limit = equal_share(remaining, sharing.max(1));
+            let decimals = self.env.rules.units.decimals_of(&budget.measure);
+            let limit = self.remaining_of(&budget).equal_share(sharing, decimals);
             match shares.iter_mut().find(|share| share.measure == budget.measure) {
                 Some(share) => share.limit = share.limit.min(limit),
                 None => {
@@ -255,10 +254,4 @@ impl DecisionBuilder<'_> {
         let effects: Vec<_> = open.map(narrow).collect();
         self.effects.extend(effects);
     }
-}
-
-/// Returns one of `parts` equal parts, rounded down to a readable amount. The sum of the parts
-/// never exceeds `total`.
-fn equal_share(total: f64, parts: usize) -> f64 {
-    if parts == 1 { total } else { rounded_down(total / parts as f64) }
 }

@@ -6,6 +6,7 @@ use crate::session_simulation::{SessionSimulation, user};
 use greenroom_core::{
     Rules,
     agent::AgentProfile,
+    amount::Amount,
     approval::{ApprovalDeadlines, DeadlineAction, DeadlineRule, Resolution, Role},
     budget::{Budget, BudgetMeasure, BudgetScope},
     call::{ToolOutcome, ToolOutput},
@@ -198,10 +199,15 @@ fn budget() -> Vec<EventRecord> {
     let mut builder = session_with_message(|agent| {
         let (scope, period) = (BudgetScope::Session, BudgetPeriod::Total);
         let measure = BudgetMeasure::from_unit(rules::UNIT);
-        agent.budgets = vec![Budget { scope, period, measure, limit: 0.5 }];
+        agent.budgets = vec![Budget {
+            scope,
+            period,
+            measure,
+            limit: Amount::parse("0.5").expect("a valid amount"),
+        }];
     });
     call_tools(&mut builder, &["low"]);
-    builder.resolve_approval(Resolution::Raise(20.0));
+    builder.resolve_approval(Resolution::Raise(20.into()));
     complete_tool(&mut builder, "low");
     finish(builder)
 }

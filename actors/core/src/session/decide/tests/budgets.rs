@@ -9,11 +9,11 @@ use crate::{
 };
 
 fn limit(scope: BudgetScope, measure: BudgetMeasure, limit: f64) -> Budget {
-    Budget { scope, period: BudgetPeriod::Total, measure, limit }
+    Budget { scope, period: BudgetPeriod::Total, measure, limit: amount(limit) }
 }
 
-pub(super) fn gold(scope: BudgetScope, amount: f64) -> Budget {
-    limit(scope, BudgetMeasure::from_unit("gold"), amount)
+pub(super) fn gold(scope: BudgetScope, gold: f64) -> Budget {
+    limit(scope, BudgetMeasure::from_unit("gold"), gold)
 }
 
 /// Returns a session with these budgets, in which `low`, `high`, `idem` and `crit` cost `args.n`
@@ -23,7 +23,7 @@ pub(super) fn with_budgets(budgets: Vec<Budget>) -> SessionHarness {
     for tool in &mut tools {
         if ["low", "high", "idem", "crit"].contains(&tool.name.as_str()) {
             let amount = Expression::compile("args.n").unwrap();
-            tool.cost = Some(CostRule { amount, unit: "gold".to_owned() });
+            tool.cost = Some(CostRule { amount, unit: "gold".to_owned(), decimals: 2 });
         }
     }
     SessionHarness::new()
@@ -44,7 +44,8 @@ fn with_budgeted_calls(budgets: Vec<Budget>, calls: &[ScriptedCall]) -> SessionH
 }
 
 pub(super) fn reserved(harness: &SessionHarness) -> f64 {
-    harness.state.active.tool_costs.spent("gold", BudgetPeriod::Total, harness.now.day())
+    let spent = &harness.state.active.tool_costs;
+    spent.spent("gold", BudgetPeriod::Total, harness.now.day()).to_f64()
 }
 
 fn open_approvals(harness: &SessionHarness) -> usize {
@@ -264,15 +265,15 @@ fn g6_calls_of_one_step_share_remaining_budget() {
 #[test]
 fn g6_sufficient_raise_continues_run() {
     let mut harness = with_insufficient_budget(gold(BudgetScope::Session, 5.0));
-    for too_little in [5.0, 5.999, 0.0, -1.0, f64::NAN, f64::INFINITY] {
+    for too_little in [5.0, 5.999, 0.0] {
         harness.check(
-            harness.resolve("p1", Resolution::Raise(too_little), "ann"),
+            harness.resolve("p1", raise(too_little), "ann"),
             "! invalid answer: the new limit must be at least 6 gold",
         );
     }
     harness.apply(harness.tool_finishes("c1", completed())).unwrap();
     harness.check(
-        harness.resolve("p1", Resolution::Raise(6.0), "ann"),
+        harness.resolve("p1", raise(6.0), "ann"),
         "
         approval_decided p1 raise by ann closed @r1.1
         budget_raised p1 (budget of 6 gold of this session) by ann @r1.1
@@ -283,8 +284,7 @@ fn g6_sufficient_raise_continues_run() {
     ",
     );
     assert_eq!(reserved(&harness), 6.0);
-    harness
-        .check(harness.resolve("p1", Resolution::Raise(6.0), "ann"), "= decided closed repeated");
+    harness.check(harness.resolve("p1", raise(6.0), "ann"), "= decided closed repeated");
     harness.check(harness.resolve("p1", Resolution::Stop, "bob"), "! already decided raise by ann");
 }
 
@@ -293,11 +293,11 @@ fn g6_raise_is_rejected_while_tool_is_unavailable() {
     let mut harness = with_insufficient_budget(gold(BudgetScope::Session, 5.0));
     let tools = std::mem::take(&mut harness.rules.tools);
     harness.check(
-        harness.resolve("p1", Resolution::Raise(6.0), "ann"),
+        harness.resolve("p1", raise(6.0), "ann"),
         "! invalid answer: low is currently unavailable; its server may be disconnected",
     );
     harness.rules.tools = tools;
-    harness.apply(harness.resolve("p1", Resolution::Raise(6.0), "ann")).unwrap();
+    harness.apply(harness.resolve("p1", raise(6.0), "ann")).unwrap();
     assert_eq!(reserved(&harness), 6.0);
 }
 
@@ -331,7 +331,7 @@ fn g10_expired_budget_approval_fails_run() {
     ",
     );
     harness.check(
-        harness.resolve("p1", Resolution::Raise(9.0), "ann"),
+        harness.resolve("p1", raise(9.0), "ann"),
         "! the approval has expired: its deadline has passed",
     );
 }
@@ -375,7 +375,7 @@ fn g6_each_scope_counts_its_own_costs() {
         [(BudgetScope::Run, [0, 0]), (BudgetScope::Session, [0, 1]), (BudgetScope::User, [1, 1])]
     {
         let mut harness = with_budgets(vec![gold(scope, 5.0)]);
-        let other_sessions = SpendingTotals { day: 3.0, month: 3.0, total: 3.0 };
+        let other_sessions = SpendingTotals { day: 3.into(), month: 3.into(), total: 3.into() };
         harness.account.totals.insert(BudgetMeasure::from_unit("gold"), other_sessions);
         let mut approvals = [0, 0];
         for (index, message) in ["u1", "u2"].into_iter().enumerate() {
@@ -396,29 +396,32 @@ fn g6_each_scope_counts_its_own_costs() {
 
 #[test]
 fn g6_settings_limit_applies_to_session_and_user() {
-    let gold_limit =
-        |amount| BudgetLimit { amount, unit: "gold".to_owned(), period: BudgetPeriod::Total };
+    let gold_limit = |limit: u32| BudgetLimit {
+        amount: limit.into(),
+        unit: "gold".to_owned(),
+        period: BudgetPeriod::Total,
+    };
     let mut harness = with_budgets(vec![]);
-    harness.account.limit = Some(gold_limit(5.0));
+    harness.account.limit = Some(gold_limit(5));
     harness.apply(submit("u1")).unwrap();
     let decision = harness.apply(harness.model_calls(&[call_with_cost("low", 3.0)])).unwrap();
     let [precondition] = &decision.preconditions[..] else {
         panic!("{:?}", decision.preconditions)
     };
-    assert_eq!((precondition.limit, precondition.period), (5.0, BudgetPeriod::Total));
+    assert_eq!((precondition.limit, precondition.period), (5.into(), BudgetPeriod::Total));
     harness.apply(harness.tool_finishes("c1", completed())).unwrap();
     harness.propose(&[call_with_cost("low", 3.0)]);
     let purpose = &harness.state.active.approvals[0].approval.purpose;
     assert_eq!(purpose, "Raise the budget of 5 gold of this user, or stop the run");
     // The precondition contains the raised limit.
-    let decision = harness.apply(harness.resolve("p1", Resolution::Raise(7.0), "ann")).unwrap();
+    let decision = harness.apply(harness.resolve("p1", raise(7.0), "ann")).unwrap();
     assert_eq!(
         decision.preconditions.iter().map(|precondition| precondition.limit).collect::<Vec<_>>(),
-        [7.0]
+        [7.into()]
     );
 
     let mut harness = with_budgets(vec![]);
-    let settings = Settings { budget_limit: Some(gold_limit(2.0)), ..harness.settings() };
+    let settings = Settings { budget_limit: Some(gold_limit(2)), ..harness.settings() };
     harness
         .apply(Input::ChangeSettings { patch: settings.into(), title: None, by: user("ann") })
         .unwrap();
@@ -458,7 +461,7 @@ fn g6_raise_lasts_for_its_period_or_run() {
         ..gold(BudgetScope::Session, 5.0)
     });
     harness.apply(harness.tool_finishes("c1", completed())).unwrap();
-    harness.apply(harness.resolve("p1", Resolution::Raise(100.0), "ann")).unwrap();
+    harness.apply(harness.resolve("p1", raise(100.0), "ann")).unwrap();
     harness.apply(harness.tool_finishes("c2", completed())).unwrap();
     harness.propose(&[call_with_cost("low", 90.0)]);
     assert_eq!(open_approvals(&harness), 0);
@@ -467,7 +470,7 @@ fn g6_raise_lasts_for_its_period_or_run() {
     assert_eq!(open_approvals(&harness), 1, "the raise has ended; the limit is 5 again");
 
     let mut harness = with_insufficient_budget(gold(BudgetScope::Run, 5.0));
-    harness.apply(harness.resolve("p1", Resolution::Raise(100.0), "ann")).unwrap();
+    harness.apply(harness.resolve("p1", raise(100.0), "ann")).unwrap();
     harness.apply(cancel()).unwrap();
     harness.apply(submit("u2")).unwrap();
     harness.propose(&[call_with_cost("low", 6.0)]);
@@ -498,11 +501,11 @@ fn g6_token_budget_is_checked_before_each_step() {
     harness.check(Input::Rehydrated { user_settings: None }, "");
     assert!(harness.state.is_waiting_for_approval());
     harness.check(
-        harness.resolve("p1", Resolution::Raise(15.0), "ann"),
+        harness.resolve("p1", raise(15.0), "ann"),
         "! invalid answer: the new limit must be more than 15 tokens",
     );
     harness.check(
-        harness.resolve("p1", Resolution::Raise(16.0), "ann"),
+        harness.resolve("p1", raise(16.0), "ann"),
         "
         approval_decided p1 raise by ann closed @r1.1
         budget_raised p1 (budget of 16 tokens of this run) by ann @r1.1
@@ -546,7 +549,7 @@ fn g6_exhausted_session_budget_requests_raise_before_first_step() {
 
 #[test]
 fn g6_money_budget_uses_model_price() {
-    let price = crate::usage::ModelPrice { input: 100_000.0, output: 0.0, cached: None };
+    let price = crate::usage::ModelPrice::new(100_000.into(), 0.into());
     for (usd, raises) in [(1.0, 1), (1.1, 0)] {
         let mut harness = with_exhausted_budget(BudgetMeasure::Usd, usd)
             .with_rules(|rules| rules.prices = Arc::new([("small".to_owned(), price)].into()));
@@ -566,12 +569,12 @@ fn g6_unknown_costs_fit_no_budget() {
         harness.tool_finishes("c1", completed()),
         "
         tool_call_completed c1 '42' @r1.1
-        budget_reached (budget of 1000 USD of this run) spent 1000 needs 0 @r1.1
-        approval_requested p1 (Raise the budget of 1000 USD of this run, or stop the run) read_only within Some(60) @r1.1
+        budget_reached (budget of 1,000 USD of this run) spent 1,000 needs 0 @r1.1
+        approval_requested p1 (Raise the budget of 1,000 USD of this run, or stop the run) read_only within Some(60) @r1.1
     ",
     );
     harness.check(
-        harness.resolve("p1", Resolution::Raise(1e9), "ann"),
+        harness.resolve("p1", raise(1e9), "ann"),
         "! invalid answer: the amount spent is unknown because a model has no price; no limit can be enforced",
     );
     harness.apply(harness.resolve("p1", Resolution::Stop, "ann")).unwrap();
@@ -604,7 +607,7 @@ fn g6_failed_attempts_count_towards_budget() {
 
 #[test]
 fn m6_g6_lost_usage_has_unknown_cost_and_counts_as_an_estimate() {
-    let price = crate::usage::ModelPrice { input: 100_000.0, output: 0.0, cached: None };
+    let price = crate::usage::ModelPrice::new(100_000.into(), 0.into());
     for (usd, raises) in [(1.0, 1), (1e6, 0)] {
         let mut harness = with_budgets(vec![limit(BudgetScope::Run, BudgetMeasure::Usd, usd)])
             .with_rules(|rules| rules.prices = Arc::new([("small".to_owned(), price)].into()));
@@ -670,7 +673,8 @@ fn g6_approved_excess_does_not_block_calls_of_same_plan() {
         panic!("{:?}", decision.preconditions)
     };
     assert!(
-        precondition.is_met(10.0) && precondition.is_met(13.0) && !precondition.is_met(13.1),
+        [10.0, 13.0, 13.000_001].map(|spent| precondition.is_met(amount(spent)))
+            == [true, true, false],
         "{precondition:?}"
     );
 }
@@ -679,7 +683,7 @@ fn g6_approved_excess_does_not_block_calls_of_same_plan() {
 fn g6_budget_spent_before_approval_requests_raise() {
     let mut harness =
         with_budgeted_calls(vec![gold(BudgetScope::User, 5.0)], &[call_with_cost("high", 4.0)]);
-    let other_sessions = SpendingTotals { day: 3.0, month: 3.0, total: 3.0 };
+    let other_sessions = SpendingTotals { day: 3.into(), month: 3.into(), total: 3.into() };
     harness.account.totals.insert(BudgetMeasure::from_unit("gold"), other_sessions);
     harness.check(
         harness.overall_answer("p1", true, "ann"),
@@ -692,7 +696,7 @@ fn g6_budget_spent_before_approval_requests_raise() {
     ",
     );
     harness.check(
-        harness.resolve("p2", Resolution::Raise(7.0), "ann"),
+        harness.resolve("p2", raise(7.0), "ann"),
         "
         approval_decided p2 raise by ann closed @r1.1
         budget_raised p2 (budget of 7 gold of this user) by ann @r1.1
@@ -714,7 +718,7 @@ fn g6_call_waiting_for_raise_is_evaluated_again() {
         .apply(Input::ChangeSettings { patch: settings.into(), title: None, by: user("ann") })
         .unwrap();
     harness.check(
-        harness.resolve("p1", Resolution::Raise(100.0), "ann"),
+        harness.resolve("p1", raise(100.0), "ann"),
         "
         approval_decided p1 raise by ann closed @r1.1
         budget_raised p1 (budget of 100 gold of this session) by ann @r1.1
@@ -732,7 +736,7 @@ fn g6_raises_are_requested_one_budget_after_another() {
     let budgets = vec![gold(BudgetScope::Run, 2.0), gold(BudgetScope::Session, 3.0)];
     let mut harness = with_budgeted_calls(budgets, &[call_with_cost("low", 4.0)]);
     harness.check(
-        harness.resolve("p1", Resolution::Raise(4.0), "ann"),
+        harness.resolve("p1", raise(4.0), "ann"),
         "
         approval_decided p1 raise by ann closed @r1.1
         budget_raised p1 (budget of 4 gold of this run) by ann @r1.1
@@ -741,7 +745,7 @@ fn g6_raises_are_requested_one_budget_after_another() {
         = decided closed
     ",
     );
-    harness.apply(harness.resolve("p2", Resolution::Raise(4.0), "ann")).unwrap();
+    harness.apply(harness.resolve("p2", raise(4.0), "ann")).unwrap();
     assert_eq!(reserved(&harness), 4.0);
 }
 
@@ -826,7 +830,8 @@ fn g12_raise_does_not_replace_the_approval_of_a_critical_call() {
     // The tool becomes critical while its call waits for the budget.
     harness.set_risk("low", Risk::Critical);
     harness.rules.critical.four_eyes = true;
-    let decision = harness.apply(harness.resolve("p1", Resolution::Raise(9.0), "ann")).unwrap();
+    let decision =
+        harness.apply(harness.resolve("p1", Resolution::Raise(amount(9.0)), "ann")).unwrap();
     assert_eq!(decision.effects, []);
     let steps = harness.state.active.approvals[0].approval.steps();
     assert_eq!((steps.len(), steps[0].risk), (1, Risk::Critical));

@@ -194,7 +194,7 @@ fn gold_ceiling(table: &str, name: &str, amount: f64) -> Value {
 #[test]
 fn g17_budget_of_a_ceiling_counts_all_sessions_and_is_not_raised() {
     let mut harness = with_budgets(Vec::new()).with_ceilings(gold_ceiling("roles", "user", 10.0));
-    let spent = SpendingTotals { day: 5.0, month: 50.0, total: 500.0 };
+    let spent = SpendingTotals { day: 5.into(), month: 50.into(), total: 500.into() };
     harness.account.totals.insert(BudgetMeasure::from_unit("gold"), spent);
     harness.apply(submit("u1")).unwrap();
     harness.propose(&[
@@ -230,7 +230,7 @@ fn g17_commit_fails_if_another_session_used_up_the_ceilings_budget() {
         measure: BudgetMeasure::from_unit("gold"),
         period: BudgetPeriod::Day,
         day: harness.now.day(),
-        limit: 10.0,
+        limit: 10.into(),
     };
     assert_eq!(decision.preconditions, std::slice::from_ref(&expected));
     // The approval of a cost beyond the session's budget does not lift the condition.
@@ -250,13 +250,13 @@ fn g17_raise_beyond_a_ceiling_is_rejected() {
     let mut harness = with_budgets(vec![budget]).with_ceilings(gold_ceiling("roles", "user", 10.0));
     harness.apply(submit("u1")).unwrap();
     harness.propose(&[call_with_cost("low", 6.0)]);
-    let rejection = harness.apply(harness.resolve("p1", Resolution::Raise(11.0), "ann"));
+    let rejection = harness.apply(harness.resolve("p1", raise(11.0), "ann"));
     assert_eq!(
         rejection.unwrap_err().to_string(),
         "value: 11 gold a day exceeds 10 gold a day, the ceiling of role `user`"
     );
     assert_eq!(harness.state.active.approvals.len(), 1);
-    harness.apply(harness.resolve("p1", Resolution::Raise(10.0), "ann")).unwrap();
+    harness.apply(harness.resolve("p1", raise(10.0), "ann")).unwrap();
     assert_eq!(reserved(&harness), 6.0);
 }
 
@@ -289,7 +289,7 @@ fn g17_fork_does_not_restart_the_budget_of_its_session() {
     assert_eq!(reserved(&fork), 0.0);
     let open = &fork.state.active.approvals[0].approval.subject;
     let ApprovalSubject::Budget(request) = open else { panic!("{open:?}") };
-    assert_eq!((request.spent, request.needed), (6.0, 5.0));
+    assert_eq!((request.spent, request.needed), (amount(6.0), amount(5.0)));
 }
 
 #[test]

@@ -11,7 +11,12 @@ use crate::{
 };
 
 fn tokens(scope: BudgetScope, limit: f64) -> Budget {
-    Budget { scope, period: BudgetPeriod::Total, measure: BudgetMeasure::Tokens, limit }
+    Budget {
+        scope,
+        period: BudgetPeriod::Total,
+        measure: BudgetMeasure::Tokens,
+        limit: amount(limit),
+    }
 }
 
 #[test]
@@ -68,13 +73,18 @@ fn s8_g6_budget_spent_by_children_requests_raise_before_next_step() {
     let decision = harness.apply(harness.tool_finishes("c1", completed())).unwrap();
     let reached = |record: &EventRecord| {
         matches!(record.event,
-        SessionEvent::BudgetReached { spent, .. } if (spent - 30.0).abs() < 0.1)
+        SessionEvent::BudgetReached { spent, .. } if spent == amount(30.0))
     };
     assert!(decision.events.iter().any(reached), "{:?}", decision.events);
 }
 
 fn gold(scope: BudgetScope, limit: f64) -> Budget {
-    Budget { scope, period: BudgetPeriod::Total, measure: BudgetMeasure::from_unit("gold"), limit }
+    Budget {
+        scope,
+        period: BudgetPeriod::Total,
+        measure: BudgetMeasure::from_unit("gold"),
+        limit: amount(limit),
+    }
 }
 
 /// Sets the cost of `low` to `args.n` gold.
@@ -83,7 +93,7 @@ fn with_costs(harness: SessionHarness) -> SessionHarness {
         let mut tools = tools();
         let low = tools.iter_mut().find(|tool| tool.name.as_str() == "low").unwrap();
         let amount = Expression::compile("args.n").unwrap();
-        low.cost = Some(CostRule { amount, unit: "gold".to_owned() });
+        low.cost = Some(CostRule { amount, unit: "gold".to_owned(), decimals: 2 });
         rules.tools = Arc::new(ToolRegistry::new(tools));
     })
 }
@@ -101,19 +111,19 @@ fn with_two_children() -> (SessionHarness, [SessionHarness; 2]) {
 /// Lets the child request that amount, and raises its share to it.
 fn raise_to(child: &mut SessionHarness, amount: f64) {
     child.propose(&[ScriptedCall::Valid("low", json!({"n": amount}))]);
-    child.apply(child.resolve("p1", Resolution::Raise(amount), "ann")).unwrap();
+    child.apply(child.resolve("p1", raise(amount), "ann")).unwrap();
 }
 
 #[test]
-fn s8_g6_shares_are_rounded_for_display() {
+fn s8_g6_shares_are_rounded_down_to_the_decimals_of_the_unit() {
     let budget = |limit| vec![gold(BudgetScope::Run, limit), tokens(BudgetScope::Run, 115.0)];
-    for (limit, share) in [(50.0, 16.66), (0.005, 0.001_66), (0.87, 0.29), (0.0, 0.0), (6.0, 2.0)] {
+    for (limit, share) in [(50.0, 16.66), (0.005, 0.0), (0.87, 0.29), (0.0, 0.0), (6.0, 2.0)] {
         let profile = |agent: &mut AgentProfile| agent.budgets = budget(limit);
         let mut harness = with_delegates(SessionHarness::with_streaming_step()).with_agent(profile);
         let calls =
             harness.model_calls(&["1", "2", "3"].map(|task| delegate_call("researcher", task)));
         for task in child_tasks(&harness.apply(calls).unwrap()) {
-            let expected = [gold(BudgetScope::Parent, share), tokens(BudgetScope::Parent, 33.33)];
+            let expected = [gold(BudgetScope::Parent, share), tokens(BudgetScope::Parent, 33.0)];
             assert_eq!(task.parent.bounds.budgets, expected);
         }
     }
@@ -146,7 +156,7 @@ fn s8_g6_budget_overdrawn_by_children_requests_raise_at_once() {
         Some((budget.clone(), *spent, *needed))
     };
     let reached: Vec<_> = decision.events.iter().filter_map(reached).collect();
-    assert_eq!(reached, [(gold(BudgetScope::Run, 50.0), 66.0, 0.0)]);
+    assert_eq!(reached, [(gold(BudgetScope::Run, 50.0), amount(66.0), amount(0.0))]);
     let approval = harness.state.active.approvals[0].approval.clone();
     assert_eq!(approval.purpose, "Raise the budget of 50 gold of this run, or stop the run");
 
@@ -158,7 +168,7 @@ fn s8_g6_budget_overdrawn_by_children_requests_raise_at_once() {
     let starts = |record: &EventRecord| matches!(record.event, SessionEvent::StepStarted { .. });
     assert!(!decision.events.iter().any(starts), "{:?}", decision.events);
     assert_eq!(harness.state.active.approvals.len(), 1, "the raise is requested once");
-    let decision = harness.apply(harness.resolve("p1", Resolution::Raise(70.0), "ann")).unwrap();
+    let decision = harness.apply(harness.resolve("p1", raise(70.0), "ann")).unwrap();
     assert!(decision.events.iter().any(starts), "{:?}", decision.events);
 }
 

@@ -197,7 +197,7 @@ fn g10_each_kind_and_risk_has_its_own_deadline() {
         scope: BudgetScope::Run,
         period: BudgetPeriod::Total,
         measure: BudgetMeasure::Tokens,
-        limit: 30.0,
+        limit: 30.into(),
     };
     let mut harness =
         with_approval_deadlines(approvals).with_agent(|agent| agent.budgets = vec![run_budget]);
@@ -236,7 +236,7 @@ fn g10_expired_escalated_budget_approval_fails_run() {
         scope: BudgetScope::Run,
         period: BudgetPeriod::Total,
         measure: BudgetMeasure::Tokens,
-        limit: 15.0,
+        limit: 15.into(),
     };
     let mut harness =
         with_pending_plan(TO_APPROVERS).with_agent(|agent| agent.budgets = vec![run_budget]);
@@ -244,7 +244,7 @@ fn g10_expired_escalated_budget_approval_fails_run() {
     harness
         .advance_clock(MINUTE)
         .check(Input::Wake, "approval_escalated p2 to approver within Some(30) @r1.1");
-    harness.check(harness.resolve("p2", Resolution::Raise(100.0), "ann"), ROLE_REQUIRED);
+    harness.check(harness.resolve("p2", raise(100.0), "ann"), ROLE_REQUIRED);
     harness.advance_clock(MINUTE).check(
         Input::Wake,
         "

@@ -34,6 +34,7 @@ mod workflows;
 use super::{Decision, Rejection, decide};
 use crate::{
     agent::AgentProfile,
+    amount::Amount,
     approval::{Resolution, Role, Surface},
     budget::{BudgetMeasure, ToolCosts, UserSpending},
     call::{RetryPolicy, ToolOutcome, ToolOutput, outcome::RetryHint},
@@ -54,6 +55,14 @@ use notation::IdLabels;
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 use uuid::Uuid;
+
+fn amount(number: f64) -> Amount {
+    Amount::from_f64(number).unwrap()
+}
+
+fn raise(limit: f64) -> Resolution {
+    Resolution::Raise(amount(limit))
+}
 
 /// A session under test: its state, the rules, the clock and a short label for each id.
 struct SessionHarness {
@@ -180,7 +189,7 @@ impl SessionHarness {
         }
         let spending = self.state.total_usage();
         let tokens = account.totals.entry(BudgetMeasure::Tokens).or_default();
-        tokens.add(today, spending.tokens.total() as f64, today);
+        tokens.add(today, Amount::from_whole(spending.tokens.total()), today);
         account
     }
 

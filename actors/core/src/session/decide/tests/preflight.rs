@@ -391,9 +391,8 @@ fn s2_planning_call_does_not_count_as_step() {
 #[test]
 fn g14_checklist_contents() {
     let mut harness = SessionHarness::new();
-    harness.rules.prices = Arc::new(
-        [("small".to_owned(), ModelPrice { input: 1.0, output: 10.0, cached: None })].into(),
-    );
+    harness.rules.prices =
+        Arc::new([("small".to_owned(), ModelPrice::new(1.into(), 10.into()))].into());
     let settings = Settings { autonomy_level: Autonomy::Recommendations, ..Settings::default() };
     harness
         .apply(Input::ChangeSettings { patch: settings.into(), title: None, by: user("ann") })
@@ -448,7 +447,7 @@ fn g14_unknown_price_and_small_budget_cause_warnings() {
     let mut harness = SessionHarness::new().with_agent(|agent| {
         let (scope, period) = (crate::budget::BudgetScope::Run, Default::default());
         let measure = crate::budget::BudgetMeasure::Tokens;
-        agent.budgets = vec![crate::budget::Budget { scope, period, measure, limit: 20.0 }];
+        agent.budgets = vec![crate::budget::Budget { scope, period, measure, limit: 20.into() }];
     });
     harness.apply(submit_preflight("u1")).unwrap();
     harness.apply(plan_submitted(&harness, json!([step("high", json!({}))]))).unwrap();

@@ -291,7 +291,7 @@ fn s2_calls_of_last_step_run_then_run_fails() {
 fn with_fallback_model() -> SessionHarness {
     let mut harness = SessionHarness::new()
         .with_agent(|agent| agent.models = ["large", "small"].map(str::to_owned).into());
-    let price_of = |usd| crate::usage::ModelPrice { input: usd, output: usd, cached: None };
+    let price_of = |usd| crate::usage::ModelPrice::new(amount(usd), amount(usd));
     let prices = [("large", price_of(1e6)), ("small", price_of(1e3))];
     let prices = prices.map(|(name, price)| (name.to_owned(), price));
     harness.rules.prices = Arc::new(prices.into());
@@ -340,7 +340,7 @@ fn m4_exhausted_model_falls_back_to_next() {
     let spent = harness.state.usage;
     assert_eq!(
         spent.cost_usd,
-        Some(spent.tokens.total() as f64 / 1e3),
+        Some(amount(spent.tokens.total() as f64 / 1e3)),
         "M6: priced by the fallback model"
     );
     // The next run starts with the first model.

@@ -152,7 +152,7 @@ fn d3_unknown_outcomes_accept_only_their_answers() {
     let refused = "! unsupported answer; this approval accepts `retry`, `done` or `failed`";
     harness.check(harness.overall_answer("p1", true, "ann"), refused);
     harness.check(harness.step_answers("p1", &[("c1", true)], "ann"), refused);
-    harness.check(harness.resolve("p1", Resolution::Raise(9.0), "ann"), refused);
+    harness.check(harness.resolve("p1", raise(9.0), "ann"), refused);
     harness.check(harness.resolve("p1", Resolution::Stop, "ann"), refused);
     assert_eq!(harness.state.active.approvals.len(), 1);
     // The answer can't be a grant for later calls.
