@@ -51,6 +51,7 @@ mod gateway_preflight;
 mod gateway_requests;
 mod gateway_schemas;
 mod harness;
+mod hostile_tools;
 mod lifecycle;
 mod matrix;
 mod messages;
