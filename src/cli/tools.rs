@@ -1,6 +1,7 @@
 //! `greenroom tools`: lists every tool with its risk, the reason of the risk, and the verdict at
 //! each autonomy level (G1, G3).
 
+mod catalog;
 mod table;
 
 use super::{
@@ -25,12 +26,12 @@ use greenroom_core::{
     ids::AgentName,
     limits,
     policy::{
-        Autonomy, CriticalRule, EffectiveCeiling, JudgeContext, Matrix, NameOwners, Risk,
-        RiskSource, Settings, Tool, Verdict, judge_tool,
+        Autonomy, BUILT_IN_SERVER, CriticalRule, EffectiveCeiling, JudgeContext, Matrix,
+        NameOwners, Risk, RiskSource, Settings, Tool, Verdict, judge_tool,
     },
 };
 use serde::Serialize;
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 /// List the tools with their risk and its reason
 #[derive(Debug, clap::Args)]
@@ -46,7 +47,7 @@ pub struct ToolsArgs {
     /// Group by server or by risk
     #[arg(long, value_enum, default_value_t)]
     by: ToolGrouping,
-    /// Print JSON, one object with `servers` and `tools`
+    /// Print JSON, one object with `servers`, `tools` and `catalog`
     #[arg(long)]
     json: bool,
 }
@@ -69,6 +70,13 @@ pub async fn run(args: ToolsArgs) -> anyhow::Result<()> {
     let board = StatusBoard::new(clock.clone());
     let skills = Arc::new(SkillLibrary::open(configuration.skills.clone()));
     let built_in = startup::built_in_server(&configuration, &skills, &Arc::default());
+    let trusted: BTreeSet<String> = configuration
+        .mcp_servers
+        .values()
+        .filter(|server| server.trusted)
+        .map(|server| server.name.clone())
+        .chain([BUILT_IN_SERVER.to_owned()])
+        .collect();
     let servers = configuration.mcp_servers.into_values().map(Into::into);
     let catalog = (configuration.catalog.clone(), stored_names(&configuration.database).await);
     let tools = tool::start_with_built_in(servers, built_in, catalog, &board, &clock);
@@ -84,8 +92,9 @@ pub async fn run(args: ToolsArgs) -> anyhow::Result<()> {
     };
     let visible = registry.iter().filter(|tool| viewer.can_use(tool));
     let rows: Vec<_> = visible.map(|tool| viewer.to_row(tool)).collect();
+    let entries = configuration.catalog.list_entries(&registry, |server| trusted.contains(server));
     if args.json {
-        let listing = serde_json::json!({ "servers": servers, "tools": rows });
+        let listing = serde_json::json!({ "servers": servers, "tools": rows, "catalog": entries });
         return Ok(terminal::print(&format!("{listing:#}\n"))?);
     }
     let paint = ColorMode::for_stdout();
@@ -94,7 +103,7 @@ pub async fn run(args: ToolsArgs) -> anyhow::Result<()> {
         ToolGrouping::Server => table.by_server(),
         ToolGrouping::Risk => table.by_risk(),
     };
-    Ok(terminal::print(&text)?)
+    Ok(terminal::print(&(text + &catalog::report(&entries, &servers)))?)
 }
 
 /// Returns the owners of short tool names in the database, if it can be read. Otherwise, the first of

@@ -241,9 +241,15 @@ impl Catalog {
 
     /// Returns the names of all servers that entries state in `server`.
     pub fn server_names(&self) -> BTreeSet<&str> {
-        let exact = self.exact.values().flatten();
-        let entries = exact.chain(self.globs.iter().map(|(_, entry)| entry));
-        entries.filter_map(|entry| entry.server.as_deref()).collect()
+        self.iter().filter_map(|(_, entry)| entry.server.as_deref()).collect()
+    }
+
+    /// Iterates over all entries and their keys: the exact names, then the globs.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &CatalogEntry)> {
+        let exact = self.exact.iter();
+        let exact = exact.flat_map(|(key, list)| list.iter().map(move |entry| (key, entry)));
+        let globs = self.globs.iter().map(|(key, entry)| (key, entry));
+        exact.chain(globs).map(|(key, entry)| (key.as_str(), entry))
     }
 
     /// Returns the catalog with these units, to whose decimals costs are rounded.

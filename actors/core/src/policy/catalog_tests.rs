@@ -367,6 +367,40 @@ fn g19_registry_is_independent_of_server_order() {
 }
 
 #[test]
+fn g19_listing_shows_entries_without_effect() {
+    let tools = json!({
+        "get_it": {"risk": "read_only"},
+        "lab__get_it": {"risk": "low"},
+        "gone": {"server": "market", "risk": "low"},
+        "get_*": {"server": "market", "timeout": "5s"},
+    });
+    let catalog = catalog(tools, UnknownToolPolicy::default()).unwrap();
+    let registry = catalog.build_registry(&[ServerTools {
+        server: server("market", false),
+        tools: vec![remote("get_it", ToolAnnotations::default())],
+    }]);
+    let listed = |trusted: bool| -> Vec<_> {
+        let entries = catalog.list_entries(&registry, |_| trusted).into_iter();
+        entries
+            .map(|entry| (entry.name, entry.server, entry.tools, entry.not_lowered.is_some()))
+            .collect()
+    };
+    let expected = |is_not_lowered| {
+        [
+            ("get_it", None, 1, is_not_lowered),
+            ("gone", Some("market"), 0, false),
+            ("lab__get_it", Some("lab"), 0, false),
+            ("get_*", Some("market"), 1, false),
+        ]
+        .map(|(name, server, tools, flag)| {
+            (name.to_owned(), server.map(str::to_owned), tools, flag)
+        })
+    };
+    assert_eq!(listed(false), expected(true));
+    assert_eq!(listed(true), expected(false));
+}
+
+#[test]
 fn t2_tool_of_unavailable_server_has_reason() {
     let down =
         ServerProfile { unavailable_reason: Some("exited".into()), ..server("market", false) };

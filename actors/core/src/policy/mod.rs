@@ -8,6 +8,7 @@
 
 pub mod budget_limit;
 pub mod catalog;
+mod catalog_listing;
 mod catalog_match;
 pub mod ceiling;
 mod classify;
@@ -30,6 +31,7 @@ pub use budget_limit::{BudgetLimit, BudgetPeriod};
 pub use catalog::{
     Catalog, RemoteTool, ServerProfile, ServerTools, ToolAnnotations, UnknownToolPolicy,
 };
+pub use catalog_listing::ListedEntry;
 pub use ceiling::{
     Ceiling, CeilingExceeded, CeilingScope, Ceilings, CeilingsTable, InvalidCeilings,
 };
