@@ -1,8 +1,9 @@
 import { describe, expect, it } from "vitest";
+import AMOUNTS from "../../tests/fixtures/amounts.json";
 import { Problem } from "../src/api/http";
 import { fromFlat, fromWebSocketFrame, toFlat } from "../src/api/frames";
 import type { Actor, JsonObject } from "../src/api/types";
-import { formatCountdown, truncate, formatDuration, formatArguments, formatMoney, formatRelative } from "../src/components/format";
+import { formatCountdown, truncate, formatAmount, formatDuration, formatArguments, formatMoney, formatRelative } from "../src/components/format";
 import { answerErrorText } from "../src/approvals/use_answer";
 import { schemaDefaults, schemaFields, isComplete, parseField } from "../src/approvals/schema_fields";
 import { filterTree, buildTree } from "../src/pages/actors/actor_tree";
@@ -202,5 +203,11 @@ describe("actor tree", () => {
     const waiting = filterTree(tree, (actor) => actor.waiting !== null);
     expect(waiting).toHaveLength(1);
     expect(waiting[0]!.children[0]!.children[0]!.children[0]!.path).toBe("/sessions/a/steps/1");
+  });
+});
+
+describe("amounts", () => {
+  it("m2 are formatted like the server's", () => {
+    expect(AMOUNTS.map(([amount, unit]) => formatAmount(Number(amount), unit!))).toEqual(AMOUNTS.map(([, , text]) => text));
   });
 });

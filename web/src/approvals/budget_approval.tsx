@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { isObject } from "../api/json";
 import type { Json, Approval } from "../api/types";
 import { Button } from "../components/ui";
-import { formatNumber } from "../components/format";
+import { formatAmount } from "../components/format";
 import type { AnswerState } from "./use_answer";
 
 const readAmount = (value: Json | undefined): number | null => {
@@ -27,9 +27,9 @@ export function BudgetApproval({ approval, answerState }: { approval: Approval; 
   return (
     <>
       <div class="budget-summary">
-        <div class="meter" role="img" aria-label={`${formatNumber(spentAmount)} of ${formatNumber(limit)} ${unit} spent`}><span ref={(bar) => { if (bar) bar.style.width = `${spentPercent}%`; }} /></div>
-        <p><strong>{formatNumber(spentAmount)}</strong> of {formatNumber(limit)} {unit} spent{budget.scope && ` by this ${budget.scope}`}
-          {budget.period && budget.period !== "total" && ` per ${budget.period}`}{neededAmount > 0 && <>; <strong>{formatNumber(neededAmount)}</strong> more needed to continue</>}</p>
+        <div class="meter" role="img" aria-label={`${formatAmount(spentAmount, unit)} of ${formatAmount(limit, unit)} spent`}><span ref={(bar) => { if (bar) bar.style.width = `${spentPercent}%`; }} /></div>
+        <p><strong>{formatAmount(spentAmount, unit)}</strong> of {formatAmount(limit, unit)} spent{budget.scope && ` by this ${budget.scope}`}
+          {budget.period && budget.period !== "total" && ` per ${budget.period}`}{neededAmount > 0 && <>; <strong>{formatAmount(neededAmount, unit)}</strong> more needed to continue</>}</p>
       </div>
       <footer>
         <label class="inline-field">New limit

@@ -10,7 +10,7 @@ import type { Json, JsonObject, PlanStep, Approval, Tool } from "../api/types";
 import { Icon } from "../components/icon";
 import { Button, AutofocusInput, RiskBadge, SegmentedControl, Toggle } from "../components/ui";
 import { EscapedText, escapeUnsafe, escapeUnsafeJson } from "../components/escaped_text";
-import { formatNumber } from "../components/format";
+import { formatAmount } from "../components/format";
 import type { AnswerState } from "./use_answer";
 import { ArgumentDiff } from "./argument_diff";
 import { asObject, type FormDraft, SchemaForm } from "./schema_form";
@@ -129,7 +129,7 @@ function PlanStepItem({ step, choice, isMultiple, onChange }: {
       <div class="step-head">
         <code class="tool-name"><EscapedText text={step.tool} /></code>
         {isMultiple && <RiskBadge risk={step.risk} />}
-        {step.cost && <span class="cost">{formatNumber(step.cost.amount)} {step.cost.unit}</span>}
+        {step.cost && <span class="cost">{formatAmount(step.cost.amount, step.cost.unit)}</span>}
         {isMultiple && (
           <SegmentedControl small label={`Decision on ${escapeUnsafe(step.tool)}`} value={choice.decision ?? ("none" as string)}
             options={[{ value: "approve", label: "Approve" }, { value: "reject", label: "Reject" }]}

@@ -62,6 +62,15 @@ export function formatCompact(n: number): string {
   return n < 10_000 ? formatNumber(n) : n.toLocaleString("en", { notation: "compact", maximumFractionDigits: 1 });
 }
 
+/**
+ * Formats an amount with its unit: `4,120 ISK`, `4,120.50 ISK`, `0.0125 USD`. A whole number has no decimals; a
+ * fraction has at least two. Equal to the server's `format_amount`.
+ */
+export function formatAmount(amount: number, unit: string): string {
+  const minimumFractionDigits = Number.isInteger(amount) ? 0 : 2;
+  return `${amount.toLocaleString("en", { minimumFractionDigits, maximumFractionDigits: 12 })} ${unit}`;
+}
+
 /** Formats an amount of US dollars. Null is an unknown cost. */
 export function formatMoney(usd: number | null): string {
   if (usd === null) return "cost unknown";

@@ -5,7 +5,7 @@ import { client } from "../../api/client";
 import { toProblem } from "../../api/http";
 import type { JsonObject, Policy, Tool, Verdict } from "../../api/types";
 import { Badge, Button } from "../../components/ui";
-import { LEVEL_LABELS, formatNumber } from "../../components/format";
+import { LEVEL_LABELS, formatAmount } from "../../components/format";
 import { SchemaForm } from "../../approvals/schema_form";
 
 const TONE = { allow: "good", ask: "warn", deny: "bad", invalid: "bad" } as const;
@@ -39,7 +39,7 @@ export function CallDryRun({ tool, policy }: { tool: Tool; policy: Policy }) {
       </div>
       <div role="status">
         {verdict && <p class="dry-run-verdict"><Badge tone={TONE[verdict.verdict]}>{VERDICT_TEXTS[verdict.verdict]}</Badge> {verdict.why}
-          {verdict.cost && <> Cost: {formatNumber(verdict.cost.amount)} {verdict.cost.unit}.</>}</p>}
+          {verdict.cost && <> Cost: {formatAmount(verdict.cost.amount, verdict.cost.unit)}.</>}</p>}
       </div>
       {problem && <p class="error-text" role="alert">{problem}</p>}
     </form>

@@ -7,7 +7,7 @@ import { isObject, parseJson, stringifyJson } from "../../api/json";
 import type { CeilingLimit, CeilingScope, Ceilings, Json, JsonObject } from "../../api/types";
 import { Button, Dialog, ErrorNotice, Loading } from "../../components/ui";
 import { EscapedText } from "../../components/escaped_text";
-import { LEVEL_LABELS, formatNumber } from "../../components/format";
+import { LEVEL_LABELS, formatAmount } from "../../components/format";
 import { useLoad } from "../../components/use_load";
 import { currentUser } from "../../state/app_state";
 import { useStore } from "../../state/store";
@@ -52,7 +52,7 @@ function limitText({ field, value }: CeilingLimit): string {
     case "allowed_regions": return (value as Json[]).map(String).join(", ") || "none";
     case "budget_limits": {
       const { amount, unit, period } = value as JsonObject;
-      return `${formatNumber(Number(amount))} ${String(unit)} ${period === "total" ? "in total" : `a ${String(period)}`}`;
+      return `${formatAmount(Number(amount), String(unit))} ${period === "total" ? "in total" : `a ${String(period)}`}`;
     }
     case "blocked_tools": return String(value);
   }
