@@ -3,7 +3,10 @@
 use super::{ConfigurationError, Environment, LoadContext, Secret};
 use greenroom_core::{duration::ConfigDuration, usage::ModelPrice};
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 /// The name of the scripted model (M5), which has no configured endpoint.
 pub const REHEARSAL: &str = "rehearsal";
@@ -263,6 +266,14 @@ impl ModelSelector<'_> {
         }
     }
 
+    fn unknown_model(&self, name: &str) -> String {
+        let built_in = PROVIDERS.iter().map(|provider| provider.name);
+        let known: BTreeSet<&str> =
+            self.models.keys().map(String::as_str).chain(built_in).collect();
+        let known = Vec::from_iter(known).join(", ");
+        format!("unknown model `{name}`; add the table `[models.{name}]`, or use one of: {known}")
+    }
+
     fn select_named(&self, names: Vec<String>) -> Result<Vec<String>, String> {
         let mut usable: Vec<String> = Vec::new();
         let mut missing_key = None;
@@ -276,7 +287,7 @@ impl ModelSelector<'_> {
                 Some(endpoint) => missing_key = endpoint.api_key_env.clone().map(|key| (name, key)),
                 None => match PROVIDERS.iter().find(|provider| provider.name == name) {
                     Some(provider) => missing_key = Some((name, provider.api_key_env.to_owned())),
-                    None => return Err(format!("unknown model `{name}`")),
+                    None => return Err(self.unknown_model(&name)),
                 },
             }
         }

@@ -269,7 +269,10 @@ fn invalid_files_are_rejected_with_location_and_problem() {
             "[agents.a]\nmodel = 'a'\nmodels = ['b']",
             "{}/greenroom.toml, agents.a: set either `model` or",
         ),
-        ("[agents.a]\nmodel = 'nope'", "agents.a: unknown model `nope`"),
+        (
+            "[agents.a]\nmodel = 'nope'",
+            "agents.a: unknown model `nope`; add the table `[models.nope]`, or use one of: anthropic, openai",
+        ),
         (
             "[agents.a]\nmodel = 'openai'",
             "agents.a: the model `openai` requires the environment variable OPENAI_API_KEY",
