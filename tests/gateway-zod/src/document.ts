@@ -5,47 +5,17 @@
 // the types of the frames that it received. Exits with 1 at the first violation.
 
 import assert from "node:assert/strict";
-import WebSocket from "ws";
+import { Connection, framesOfType, receivedTypes } from "./connection.js";
 import { ServerMessage, type ClientMessage, type EditedStep, type MessageOf } from "./document-schema.js";
 
 const [url = "", token = "", part = ""] = process.argv.slice(2);
 
-/** The time limit for the next frame. */
-const FRAME_TIMEOUT_MS = 60_000;
-const receivedTypes = new Set<string>();
-
 /** A connection, as of one browser tab. */
-class Tab {
-  private readonly frames: ServerMessage[] = [];
-  private failure: Error | undefined;
-  private notify: () => void = () => {};
+class Tab extends Connection<ServerMessage> {
   private lastId = 0;
 
-  private constructor(private readonly socket: WebSocket) {
-    socket.on("message", (data) => {
-      const parsed = ServerMessage.safeParse(JSON.parse(data.toString()));
-      if (parsed.success) {
-        receivedTypes.add(parsed.data.type);
-        this.frames.push(parsed.data);
-      } else {
-        this.failure ??= new Error(`${parsed.error.message}\nin ${data.toString()}`);
-      }
-      this.notify();
-    });
-    socket.on("close", () => {
-      this.failure ??= new Error("the server closed the connection");
-      this.notify();
-    });
-  }
-
-  static async open(): Promise<Tab> {
-    const socket = new WebSocket(url, { headers: { authorization: `Bearer ${token}` } });
-    const tab = new Tab(socket);
-    await new Promise<void>((resolve, reject) => {
-      socket.once("open", resolve);
-      socket.once("error", reject);
-    });
-    return tab;
+  static open(): Promise<Tab> {
+    return new Tab(url, token, (value) => ServerMessage.parse(value)).opened();
   }
 
   /** Sends a message and returns its id. */
@@ -55,51 +25,18 @@ class Tab {
     this.socket.send(JSON.stringify({ ...message, id }));
     return id;
   }
-
-  async next(): Promise<ServerMessage> {
-    const frame = this.frames.shift();
-    if (frame) return frame;
-    if (this.failure) throw this.failure;
-    await new Promise<void>((resolve, reject) => {
-      const timer = setTimeout(() => reject(new Error("no frame within the time limit")), FRAME_TIMEOUT_MS);
-      this.notify = () => {
-        clearTimeout(timer);
-        resolve();
-      };
-    });
-    return this.next();
-  }
-
-  /** Returns the frames up to and including the first of a type. */
-  async receiveUntil<T extends ServerMessage["type"]>(type: T): Promise<{ all: ServerMessage[]; last: MessageOf<T> }> {
-    const all: ServerMessage[] = [];
-    for (;;) {
-      const frame = await this.next();
-      all.push(frame);
-      if (frame.type === type) return { all, last: frame as MessageOf<T> };
-    }
-  }
-
-  close(): void {
-    this.socket.removeAllListeners("close");
-    this.socket.close();
-  }
-}
-
-function ofType<T extends ServerMessage["type"]>(frames: ServerMessage[], type: T): MessageOf<T>[] {
-  return frames.filter((frame): frame is MessageOf<T> => frame.type === type);
 }
 
 /** Returns the answer as the client shows it. */
 const appended = (frames: ServerMessage[]) =>
-  ofType(frames, "chat.stream.delta").map((frame) => frame.delta).join("");
+  framesOfType(frames, "chat.stream.delta").map((frame) => frame.delta).join("");
 
 /** Checks the frames of a finished request: one stream, and one result for each call. */
 function checkStream(frames: ServerMessage[], requestId: string): void {
   for (const frame of frames) assert.equal(frame.requestId, requestId);
   assert.equal(frames[0]?.type, "chat.stream.start");
   assert.equal(frames.at(-1)?.type, "chat.stream.end");
-  const ids = (type: "tool.call" | "tool.result") => ofType(frames, type).map((frame) => frame.toolCallId).sort();
+  const ids = (type: "tool.call" | "tool.result") => framesOfType(frames, type).map((frame) => frame.toolCallId).sort();
   assert.deepEqual(ids("tool.result"), ids("tool.call"));
 }
 
@@ -112,7 +49,7 @@ async function answer(tab: Tab, content: string, sessionId?: string): Promise<Se
 
 /** The session is in a further member of the start. */
 function sessionOf(frames: ServerMessage[]): string {
-  const sessionId = ofType(frames, "chat.stream.start")[0]?.["sessionId"];
+  const sessionId = framesOfType(frames, "chat.stream.start")[0]?.["sessionId"];
   assert(typeof sessionId === "string");
   return sessionId;
 }
@@ -154,16 +91,16 @@ async function checkApprovals(): Promise<void> {
   const tab = await Tab.open();
   const rejected = await decide(tab, "order", { approved: false });
   const session = sessionOf(rejected);
-  assert.match(JSON.stringify(ofType(rejected, "tool.result")[0]?.result), /rejected/);
+  assert.match(JSON.stringify(framesOfType(rejected, "tool.result")[0]?.result), /rejected/);
   await decide(tab, "order", { approved: true }, session);
   const granted = await decide(tab, "order", { approved: true, sessionApprove: true }, session);
-  assert.equal(ofType(granted, "tool.approval.request")[0]?.risk, "medium");
+  assert.equal(framesOfType(granted, "tool.approval.request")[0]?.risk, "medium");
   const covered = await answer(tab, "order", session);
-  assert.equal(ofType(covered, "tool.approval.request").length, 0);
+  assert.equal(framesOfType(covered, "tool.approval.request").length, 0);
   // A critical call is approved once, and the answer says so.
   for (let i = 0; i < 2; i += 1) {
     const critical = await decide(tab, "transfer", { approved: true, sessionApprove: true }, session);
-    assert.equal(ofType(critical, "tool.approval.request")[0]?.risk, "high");
+    assert.equal(framesOfType(critical, "tool.approval.request")[0]?.risk, "high");
     assert.match(appended(critical), /Approved once, not for the session: wallet_transfer is critical/);
   }
   tab.close();
@@ -191,7 +128,7 @@ async function checkErrors(): Promise<void> {
   const failed = tab.send({ type: "chat.send", content: "refuse" });
   const { all } = await tab.receiveUntil("chat.stream.end");
   checkStream(all, failed);
-  assert.equal(ofType(all, "error").length, 1);
+  assert.equal(framesOfType(all, "error").length, 1);
   tab.close();
 }
 
@@ -214,8 +151,8 @@ async function runPlan(edit?: (steps: EditedStep[]) => EditedStep[]): Promise<st
   const editedSteps = edit?.(steps);
   tab.send({ type: "preflight.approval", requestId: id, approved: true, ...(editedSteps ? { editedSteps } : {}) });
   const { all } = await tab.receiveUntil("chat.stream.end");
-  assert.equal(ofType(all, "tool.approval.request").length, 0);
-  assert.equal(ofType(all, "tool.result").length, 1);
+  assert.equal(framesOfType(all, "tool.approval.request").length, 0);
+  assert.equal(framesOfType(all, "tool.result").length, 1);
   tab.close();
   return appended(all);
 }
@@ -235,7 +172,7 @@ async function checkPreflights(): Promise<void> {
   }
   tab.send({ type: "preflight.approval", requestId: id, approved: false });
   const refused = (await tab.receiveUntil("chat.stream.end")).all;
-  assert.equal(ofType(refused, "tool.call").length, 0);
+  assert.equal(framesOfType(refused, "tool.call").length, 0);
   tab.close();
 
   assert.equal(await runPlan(), "Placed.");
