@@ -3,9 +3,13 @@
 //! Each test runs a scenario of `tests/browser/scenarios` with node. Run `scripts/test-deps.sh` and
 //! `scripts/web.sh` first. A failed scenario leaves screenshots in `target/browser`.
 
-use std::{path::Path, process::Command};
+#[path = "support/node_script.rs"]
+mod node_script;
 
-/// Runs a scenario and asserts that it passes. The panic message contains its output.
+use node_script::run_node_script;
+use std::path::Path;
+
+/// Runs a scenario and asserts that it passes.
 fn run_scenario(scenario: &str) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     for (required_path, script) in [
@@ -14,16 +18,7 @@ fn run_scenario(scenario: &str) {
     ] {
         assert!(root.join(required_path).exists(), "{required_path} is missing: run {script}");
     }
-    let output = Command::new("node")
-        .arg(root.join("tests/browser/run.mjs"))
-        .arg(scenario)
-        .env("GREENROOM_BINARY", env!("CARGO_BIN_EXE_greenroom"))
-        .output()
-        .expect("node starts");
-    let stdout = String::from_utf8_lossy(&output.stdout);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{stdout}{stderr}");
-    assert!(stdout.contains("1 passed, 0 failed"), "{stdout}{stderr}");
+    run_node_script("tests/browser/run.mjs", scenario, "1 passed, 0 failed");
 }
 
 #[test]

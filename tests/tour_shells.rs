@@ -2,22 +2,14 @@
 //!
 //! Each test runs `tests/tour/run.mjs` with node. Run `scripts/test-deps.sh` first.
 
-use std::{path::Path, process::Command};
+#[path = "support/node_script.rs"]
+mod node_script;
 
-/// Runs the blocks of the tour in `shell` and asserts that they print what the page shows. The panic
-/// message contains the output of the block that differs.
+use node_script::run_node_script;
+
+/// Runs the blocks of the tour in `shell` and asserts that they print what the page shows.
 fn run_tour(shell: &str) {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tour/run.mjs");
-    let output = Command::new("node")
-        .arg(script)
-        .arg(shell)
-        .env("GREENROOM_BINARY", env!("CARGO_BIN_EXE_greenroom"))
-        .output()
-        .expect("node starts");
-    let stdout = String::from_utf8_lossy(&output.stdout);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{stdout}{stderr}");
-    assert!(stdout.contains("test result: ok."), "{stdout}{stderr}");
+    run_node_script("tests/tour/run.mjs", shell, "test result: ok.");
 }
 
 /// The `sh` of Debian.
