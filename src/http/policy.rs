@@ -7,12 +7,13 @@ use super::{
     extract::{self, Json},
 };
 use actix_web::{HttpRequest, HttpResponse};
+use greenroom_actors::governance::Governance;
 use greenroom_core::{
     agent::AgentProfile,
     ids::{AgentName, ToolName},
     policy::{
-        Autonomy, CeilingLimit, Cost, CriticalRule, EffectiveCeiling, JudgeContext, Matrix,
-        MatrixCell, Risk, Settings, Tool, Verdict, judge_call, judge_tool,
+        Autonomy, CeilingLimit, Cost, EffectiveCeiling, JudgeContext, MatrixCell, Risk, Settings,
+        Tool, Verdict, judge_call, judge_tool,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -117,13 +118,10 @@ async fn read(state: State, caller: Caller, request: HttpRequest) -> Result<Http
     let agent = resolve_agent(&state, extract::parse_optional_id("agent", name.as_deref())?)?;
     let settings = state.load_user_settings(&caller.0.user).await?;
     let ceiling = state.ceiling(&caller.0, Some(&agent.name), &caller.0.user);
-    let governance = state.runtime.governance();
-    let matrix = governance.matrix.clone();
     let inputs = JudgeInputs {
         agent: &agent,
         ceiling: &ceiling,
-        matrix: &matrix,
-        critical: governance.critical,
+        governance: state.runtime.governance(),
         user: caller.0.user.as_str(),
     };
     let tools = state
@@ -140,7 +138,7 @@ async fn read(state: State, caller: Caller, request: HttpRequest) -> Result<Http
             ToolAtLevels { name: tool.name.clone(), levels: levels.into() }
         })
         .collect();
-    let row = |level| Risk::ALL.map(|risk| matrix.cell(level, risk)).into();
+    let row = |level| Risk::ALL.map(|risk| inputs.governance.matrix.cell(level, risk)).into();
     Ok(HttpResponse::Ok().json(PolicyView {
         agent: agent.name.clone(),
         autonomy_level: ceiling.narrow(&settings).autonomy_level,
@@ -191,13 +189,10 @@ async fn judge(
     }
     let level = body.autonomy_level.unwrap_or(user.autonomy_level);
     let settings = Settings { autonomy_level: level, ..user };
-    let governance = state.runtime.governance();
-    let matrix = governance.matrix.clone();
     let inputs = JudgeInputs {
         agent: &agent,
         ceiling: &ceiling,
-        matrix: &matrix,
-        critical: governance.critical,
+        governance: state.runtime.governance(),
         user: caller.0.user.as_str(),
     };
     let verdict = judge_call(tool, &arguments, &inputs.context(&settings));
@@ -208,8 +203,7 @@ async fn judge(
 struct JudgeInputs<'a> {
     agent: &'a AgentProfile,
     ceiling: &'a EffectiveCeiling,
-    matrix: &'a Matrix,
-    critical: CriticalRule,
+    governance: &'a Governance,
     user: &'a str,
 }
 
@@ -218,8 +212,8 @@ impl JudgeInputs<'_> {
         JudgeContext {
             settings,
             ceiling: self.ceiling,
-            matrix: self.matrix,
-            critical: self.critical,
+            matrix: &self.governance.matrix,
+            critical: self.governance.critical,
             headless: self.agent.headless,
             user: self.user,
             session: "",
