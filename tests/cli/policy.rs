@@ -1,4 +1,4 @@
-//! Tests of `greenroom policy check` on the log of a running server.
+//! Tests of `greenroom policy`: `check` on the log of a running server, and `show`.
 
 use crate::harness::TestWorkspace;
 use serde_json::{Value, json};
@@ -78,4 +78,18 @@ async fn g16_unreadable_log_is_not_reported_as_difference() {
     assert_eq!(output.code, 2, "{output:?}");
     assert!(output.err.contains("workspace.db"), "{output:?}");
     assert!(!workspace.folder.path().join("workspace.db").exists());
+}
+
+/// The page `docs/command-line.md` shows this command with its output.
+#[tokio::test]
+async fn g17_policy_show_prints_what_its_page_shows() {
+    let root = env!("CARGO_MANIFEST_DIR");
+    let page = std::fs::read_to_string(format!("{root}/docs/command-line.md")).unwrap();
+    let command = "$ greenroom policy show --config examples/team.toml --role user\n";
+    let shown = page.split_once(command).expect("the page shows the command").1;
+    let expected = shown.split_once("```").unwrap().0;
+    let example = format!("{root}/examples/team.toml");
+    let args = ["policy", "show", "--config", &example, "--role", "user"];
+    let output = TestWorkspace::new().run(&args).await;
+    assert_eq!((output.code, output.out.as_str()), (0, expected), "{output:?}");
 }

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use greenroom_core::{
     approval::Role,
     ids::{AgentName, UserId},
-    policy::{Autonomy, CeilingLimit, Ceilings, Risk},
+    policy::{Autonomy, BudgetLimit, CeilingLimit, Ceilings, Risk},
 };
 use serde_json::json;
 
@@ -92,6 +92,9 @@ fn render_limits(limits: &[CeilingLimit]) -> String {
     }
     let line = |limit: &CeilingLimit| {
         let CeilingLimit { field, value, ceiling } = limit;
+        let budget: Option<BudgetLimit> = serde_json::from_value(value.clone()).ok();
+        let budget = budget.filter(|_| *field == "budget_limits");
+        let value = budget.map_or_else(|| value.to_string(), |budget| budget.to_string());
         format!("{}\n", terminal::escape_unsafe(&format!("{field} = {value}, {ceiling}")))
     };
     limits.iter().map(line).collect()
