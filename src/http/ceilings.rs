@@ -108,9 +108,6 @@ async fn replace(
 impl From<CeilingChangeError> for Problem {
     fn from(error: CeilingChangeError) -> Self {
         let detail = error.to_string();
-        let invalid = |field: &str, detail: &str| {
-            Self::invalid("ceilings", format!("`ceilings.{field}`: {detail}"))
-        };
         match error {
             CeilingChangeError::VersionConflict { current } => {
                 Self::new(StatusCode::CONFLICT, "version_conflict", detail)
@@ -122,7 +119,9 @@ impl From<CeilingChangeError> for Problem {
             CeilingChangeError::UnknownAgent(name) => {
                 Self::invalid(&format!("ceilings.agents.{name}"), detail)
             }
-            CeilingChangeError::TooLarge { .. } => invalid("", &detail),
+            CeilingChangeError::TooLarge { .. } => {
+                Self::invalid("ceilings", format!("`ceilings`: {detail}"))
+            }
             CeilingChangeError::Exceeded(exceeded) => {
                 let field = format!("ceilings.{}", exceeded.field);
                 Self::new(StatusCode::UNPROCESSABLE_ENTITY, "settings_widened", detail)
@@ -132,5 +131,16 @@ impl From<CeilingChangeError> for Problem {
             CeilingChangeError::NoStore => Self::new(StatusCode::NOT_FOUND, "not_found", detail),
             CeilingChangeError::Journal(error) => error.into(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn g17_too_large_ceilings_are_rejected_with_field_and_limit() {
+        let problem = Problem::from(CeilingChangeError::TooLarge { bytes: 300_000 });
+        assert_eq!(problem.detail, "`ceilings`: 300000 bytes; the limit is 262144");
     }
 }
