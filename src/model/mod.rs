@@ -396,14 +396,14 @@ mod tests {
             let items = respond_with(content_type, body, Redactor::default()).await;
             let media_type = content_type.split(';').next().unwrap();
             let message = format!(
-                "the provider answered with {media_type} instead of an event stream: \
+                "the provider responded with {media_type} instead of an event stream: \
                  `{{\"password\":\"[redacted]\",\"choices\":[]}}`"
             );
             assert_eq!(items, [Err(ModelFailure::permanent(message))], "{content_type}");
         }
         let error = r#"{"error":{"message":"no such model","code":429}}"#;
         let items = respond_with("application/json", error, Redactor::default()).await;
-        let message = "the provider answered with application/json instead of an event stream: \
+        let message = "the provider responded with application/json instead of an event stream: \
                        no such model";
         assert_eq!(items, [Err(ModelFailure::permanent(message))]);
     }

@@ -213,9 +213,9 @@ async fn find_in_log<T>(
     for _ in 0..LOG_PAGES_SEARCHED {
         let start = end.saturating_sub(page_size);
         let page = journal.load_events(session_id, Seq(start), LOG_PAGE_EVENTS).await?;
-        let found = page.iter().rev().find_map(&find);
-        if found.is_some() || start == 0 {
-            return Ok(found);
+        let matched = page.iter().rev().find_map(&find);
+        if matched.is_some() || start == 0 {
+            return Ok(matched);
         }
         end = start;
     }

@@ -75,12 +75,12 @@ async function checkTwoTabs(): Promise<void> {
 async function decide(
   tab: Tab,
   content: string,
-  word: { approved: boolean; sessionApprove?: boolean },
+  decision: { approved: boolean; sessionApprove?: boolean },
   sessionId?: string,
 ): Promise<ServerMessage[]> {
   const id = tab.send({ type: "chat.send", content, ...(sessionId ? { sessionId } : {}) });
   const before = await tab.receiveUntil("tool.approval.request");
-  tab.send({ type: "tool.approval.response", toolCallId: before.last.toolCallId, ...word });
+  tab.send({ type: "tool.approval.response", toolCallId: before.last.toolCallId, ...decision });
   const { all } = await tab.receiveUntil("chat.stream.end");
   const frames = [...before.all, ...all];
   checkStream(frames, id);

@@ -140,7 +140,7 @@ impl ModelFailure {
         };
         let media_type = text::truncate(media_type, EXCERPT_BYTES_MAX);
         Self::permanent(format!(
-            "the provider answered with {media_type} instead of an event stream: {shown}"
+            "the provider responded with {media_type} instead of an event stream: {shown}"
         ))
     }
 
@@ -434,7 +434,7 @@ mod tests {
             assert_eq!((failure.kind, failure.status), (ModelFailureKind::Permanent, None));
             failure.message
         };
-        let start = "the provider answered with application/json instead of an event stream: ";
+        let start = "the provider responded with application/json instead of an event stream: ";
         for (body, shown) in [
             (r#"{"choices":[]}"#, r#"`{"choices":[]}`"#),
             (r#"{"key":"sk-proj-abc_DEF123456"}"#, r#"`{"key":"[redacted]"}`"#),
@@ -446,7 +446,7 @@ mod tests {
             assert_eq!(not_stream("application/json", body), format!("{start}{shown}"));
         }
         let long = not_stream("text/html", &"€".repeat(5000));
-        let expected = "the provider answered with text/html instead of an event stream: ";
+        let expected = "the provider responded with text/html instead of an event stream: ";
         assert_eq!(long, format!("{expected}`{}`…", "€".repeat(40)));
     }
 }
